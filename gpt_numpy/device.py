@@ -193,6 +193,15 @@ class Device:
         finally:
             self._kind = before
 
+    def label(self, array, kind):
+        """Count the memory of an array as another kind from now on; returns the array."""
+        storage = array._storage
+        if storage.held and storage.device is self:
+            self._hold(storage.kind, -storage.nbytes)
+            self._hold(kind, storage.nbytes)
+        storage.kind = kind
+        return array
+
     @contextmanager
     def kernel(self, name):
         """What runs inside is one fused kernel, if `fused` says so, and else goes by its name."""
@@ -397,12 +406,13 @@ def _together(name, operands):
     device, real = None, True
     for x in operands:
         if isinstance(x, DeviceArray):
+            storage = x._storage
             if device is None:
-                device, first = x.device, x
-            elif x.device is not device:
+                device, first = storage.device, x
+            elif storage.device is not device:
                 raise ValueError(f"{name} mixes devices: {first!r} and {x!r}; move one of them, "
                                  f"as with x.to_device(...) to {device}")
-            real = real and x.has_numbers
+            real = real and storage.has_numbers
         elif not isinstance(x, (int, float, complex, np.generic)) and np.ndim(x):
             raise TypeError(f"{name} mixes a device array and a {type(x).__name__} of shape "
                             f"{list(np.shape(x))} that is on none; say device.put(x)")

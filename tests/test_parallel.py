@@ -1,6 +1,7 @@
 """Every way of splitting the model gives one device's numbers; each fault that does not is seen."""
 
 import itertools
+from collections import defaultdict
 from functools import lru_cache
 
 import numpy as np
@@ -193,6 +194,7 @@ def test_a_bias_added_before_the_sum_is_seen(monkeypatch):
 D, V, N_LAYER = SIZES["n_embd"], SIZES["n_vocab"], SIZES["n_layer"]
 TOKENS = SIZES["batch"] * SIZES["n_ctx"]  # of the whole batch
 FLOAT = 8  # bytes
+N_CTX_PADDED = 8  # position rows, padded to a multiple of dp = 4 elements in all
 
 
 def measured(layout, micro_batch=0, steps=1):
@@ -490,3 +492,29 @@ def test_a_checkpoint_of_one_layout_goes_on_under_another(before, after):
     np.testing.assert_allclose([loss, *losses], expected, rtol=0, atol=1e-10)
     for name, right in states[-1].items():
         np.testing.assert_allclose(state[name], right, rtol=0, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_gradients_held_between_two_micro_batches(stage, monkeypatch):
+    """All of them, or with ZeRO-2 and 3 a share: what one layer has just made is reduced at once."""
+    psi, dp = sum(weights().values()) * FLOAT, 4
+    share = sum(weights(dp, padded=True).values()) * FLOAT // dp
+    embedding = (weights(dp, padded=True)["wte.weight"] + N_CTX_PADDED * D) * FLOAT // dp
+    held = defaultdict(list)
+
+    def add(self, p, grads, right=Model.add):
+        held[self.rank.rank].append(self.rank.device.held_by_kind["gradients"])
+        right(self, p, grads)
+
+    monkeypatch.setattr(Model, "add", add)
+    s, params, batches = start("adamw")
+
+    def program(rank):
+        Model(rank, params, settings(micro_batch=1), Layout(dp=dp, zero=stage)).step(*batches[0], LR)
+
+    run(program, Mesh(dp=dp))
+    second = held[0][N_LAYER + 2]  # the second micro-batch's head has run, and is not yet added
+    if stage < 2:
+        assert second == psi
+    else:  # the embedding's share may still be under way
+        assert share - embedding <= second <= share

@@ -5,6 +5,8 @@ add up to the batch's, however unevenly its tokens are spread. One all-reduce do
 bucket, each started as soon as its last gradient is there, while the backward pass goes on.
 """
 
+import math
+
 import numpy as np
 
 
@@ -13,24 +15,38 @@ def pack(arrays):
     return np.concatenate([a.reshape(-1) for a in arrays.values()])
 
 
-def unpack(flat, like):
-    """The arrays of a flat one, by the names and shapes of `like`; views.
+def unpack(flat, shapes):
+    """The arrays of a flat one, {name: array}, by their names and shapes; views.
 
-    >>> unpack(np.arange(5), {"w": np.zeros((2, 2)), "b": np.zeros(1)})
+    >>> unpack(np.arange(5), {"w": (2, 2), "b": (1,)})
     {'w': array([[0, 1],
            [2, 3]]), 'b': array([4])}
     """
     arrays, start = {}, 0
-    for name, a in like.items():
-        arrays[name] = flat[start : start + a.size].reshape(a.shape)
-        start += a.size
+    for name, shape in shapes.items():
+        size = math.prod(shape)
+        arrays[name] = flat[start : start + size].reshape(shape)
+        start += size
     return arrays
+
+
+def shapes_of(arrays):
+    return {name: a.shape for name, a in arrays.items()}
 
 
 def all_reduce(grads, dp):
     """Start the sum over dp of a bucket of gradients; returns a function that waits for it."""
-    work = dp.all_reduce(pack(grads), async_op=True)
-    return lambda: unpack(work.wait(), grads)
+    work, shapes = dp.all_reduce(pack(grads), async_op=True), shapes_of(grads)
+    return lambda: unpack(work.wait(), shapes)
+
+
+def accumulate(sums, grads):
+    """Add gradients to sums, {name: array}, in place; the first of a name becomes its sum."""
+    for name, g in grads.items():
+        if name in sums:
+            sums[name] += g
+        else:
+            sums[name] = g
 
 
 class Gradients:
@@ -51,24 +67,20 @@ class Gradients:
         self.partial, self.reduced, self.waiting = {}, {}, []
 
     def add(self, grads):
-        for name, g in grads.items():
-            self.partial[name] = self.partial[name] + g if name in self.partial else g
+        accumulate(self.partial, grads)
+        for name in grads:
             self.missing[name] -= 1
         bucket = {name: self.partial.pop(name) for name in grads if self.missing[name] == 0}
         if bucket:
             self.missing |= {name: self.uses[name] for name in bucket}
             self.waiting.append(self.reduce(bucket))
         while len(self.waiting) > 1:  # one reduction goes on behind the next layer's backward pass
-            self._receive()
-
-    def _receive(self):
-        for name, g in self.waiting.pop(0)().items():
-            self.reduced[name] = self.reduced[name] + g if name in self.reduced else g
+            accumulate(self.reduced, self.waiting.pop(0)())
 
     def wait(self):
         """The reduced gradients, {name: gradient}; the next step begins anew."""
         while self.waiting:
-            self._receive()
+            accumulate(self.reduced, self.waiting.pop(0)())
         reduced, self.reduced = self.reduced, {}
         return reduced
 

@@ -140,13 +140,20 @@ class Model:
         zero.fill(p, {})
 
     def add(self, p, grads):
-        self.gradients.add(flatten(grads, self.prefixes.get(id(p), "")))
+        grads = flatten(grads, self.prefixes.get(id(p), ""))
+        self.gradients.add(self.labelled(grads))
+
+    def labelled(self, grads):
+        """The same arrays, whose memory counts as that of gradients."""
+        return {name: self.rank.device.label(g, "gradients") for name, g in grads.items()}
 
     def reduce(self, grads):
         """Start the reduction of a bucket of gradients over dp."""
         if self.layout.sequence_parallel:
             grads = sequence.reduce_partial(grads, self.rank.tp)
-        return (zero.reduce_scatter if self.layout.zero else data.all_reduce)(grads, self.rank.dp)
+        start = zero.reduce_scatter if self.layout.zero else data.all_reduce
+        wait = start(grads, self.rank.dp)
+        return lambda: self.labelled(wait())
 
     def step(self, tokens, targets, lr):
         """A step on a global batch, ids [b, s] -> its loss, and its gradient's norm unclipped."""
@@ -211,8 +218,10 @@ class Model:
         """Sums over this rank's parts of arrays, {name: []} -> over the whole arrays, for LAMB."""
         tp, dp = self.rank.tp, self.rank.dp
         split = {name: sums[name] for name in sums if tensor.split_axis(name) is not None}
-        sums = sums | data.unpack(tp.all_reduce(data.pack(split)), split)
-        return data.unpack(dp.all_reduce(data.pack(sums)), sums) if self.layout.zero else sums
+        sums = sums | data.unpack(tp.all_reduce(data.pack(split)), data.shapes_of(split))
+        if self.layout.zero:
+            sums = data.unpack(dp.all_reduce(data.pack(sums)), data.shapes_of(sums))
+        return sums
 
     def report(self):
         """What this rank held, computed and sent in its last step: bytes and FLOPs."""

@@ -14,7 +14,7 @@ added after `leave`, gets the gradient of those tokens alone; `reduce_partial` s
 import numpy as np
 
 from gpt_numpy.layers import Pair
-from gpt_numpy.parallel.data import pack, unpack
+from gpt_numpy.parallel.data import pack, shapes_of, unpack
 from gpt_numpy.parallel.tensor import split_axis
 
 
@@ -40,4 +40,4 @@ def reduce_partial(grads, tp):
     if not partial:
         return grads
     summed = tp.all_reduce(pack(partial))
-    return grads | unpack(summed, partial)
+    return grads | unpack(summed, shapes_of(partial))

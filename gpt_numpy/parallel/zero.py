@@ -59,7 +59,8 @@ def reduce_scatter(grads, dp):
     table = np.concatenate([rows(g, dp.size) for g in grads.values()], axis=1)  # [dp, sum of k]
     work = dp.reduce_scatter(table, axis=0, async_op=True)  # [1, sum of k]
     ends = list(accumulate(shard_size(g.size, dp.size) for g in grads.values()))
-    return lambda: dict(zip(grads, np.split(work.wait()[0], ends[:-1])))
+    names = list(grads)  # the gradients themselves need not be kept
+    return lambda: dict(zip(names, np.split(work.wait()[0], ends[:-1])))
 
 
 def all_gather(shards, shapes, dp):
