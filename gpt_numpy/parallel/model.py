@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpt_numpy import layers
+from gpt_numpy import gpt2, layers
 from gpt_numpy.checkpoint import flatten, unflatten
 from gpt_numpy.optim import OPTIMIZERS, clip, decayed
 from gpt_numpy.parallel import data, pipeline, sequence, tensor, zero
@@ -62,6 +62,39 @@ def split_layers(layout, tp, n_vocab, attend=layers.attend):
         block=layers.recompute(block) if layout.recompute == "full" else block,
         head=partial(layers.head, enter=enter, loss=loss),
     )
+
+
+def forward(rank, params, tokens, n_head):
+    """gpt2.gpt2 on one rank of a mesh: ids [b, s] -> on the last stage logits [b/dp, s, v].
+
+    params is the whole model, of which the rank takes its part; earlier stages return None.
+    """
+    dp, pp, tp, put = rank.dp, rank.pp, rank.tp, rank.device.put
+    whole = flatten(params)
+    places = pipeline.place(len(params["blocks"]), pp.size)
+    first, last = pp.rank == 0, pp.rank == pp.size - 1
+    mine = [f"h.{i}." for i in places[pp.rank]]
+    mine += ["wte.", "wpe."] * first + ["wte.", "ln_f."] * last
+    p = unflatten({
+        name: put(tensor.split(name, w, tp.size)[tp.rank])
+        for name, w in whole.items() if name.startswith(tuple(mine))
+    })  # fmt: skip
+    tokens = put(np.split(np.array(tokens), dp.size)[dp.rank])  # [b/dp, s]
+    b, s = tokens.shape
+    enter, leave = tensor.enter(tp).forward, tensor.leave(tp).forward
+    if first:
+        x, _ = tensor.embedding(tokens, p, tp, tensor.leave(tp))  # [n, d]
+        x = x.reshape(b, s, -1)  # [b/dp, s, d]
+    else:
+        x = pp.recv(pp.rank - 1)  # [b/dp, s, d]
+    mask = gpt2.attention_mask(s, s, x)  # [s, s]
+    for part in p["blocks"]:
+        how = {"n_head": n_head // tp.size, "mask": mask, "enter": enter, "leave": leave}
+        x = gpt2.block(x, **part, **how)  # [b/dp, s, d]
+    if not last:
+        return pp.send(x, pp.rank + 1)
+    logits = gpt2.layer_norm(x, **p["ln_f"]) @ p["wte"].T  # [b/dp, s, v/tp]
+    return tp.all_gather(logits, axis=-1)[..., : len(params["wte"])]
 
 
 class Model:
