@@ -34,28 +34,24 @@ IDENTITY = Pair()
 
 
 def kernel(layer):
-    """Let a device count a layer, and its `back`, as one fused kernel.
+    """Let a device count a layer, and its `back`, as one fused kernel each.
 
-    NumPy's arrays have no such device.
+    NumPy's arrays are on no such device.
     """
 
-    def fused(function, name):
-        @wraps(function)
-        def run(x, *args, **options):
-            device = getattr(x, "device", None)
-            if not hasattr(device, "kernel"):
-                return function(x, *args, **options)
-            with device.kernel(name):
-                return function(x, *args, **options)
-
-        return run
-
-    forward = fused(layer, layer.__name__)
-
     @wraps(layer)
-    def run(*args, **options):
-        y, back = forward(*args, **options)
-        return y, fused(back, layer.__name__ + " backward")
+    def run(x, *args, **options):
+        device = getattr(x, "device", None)
+        if not hasattr(device, "kernel"):
+            return layer(x, *args, **options)
+        with device.kernel(layer.__name__):
+            y, back = layer(x, *args, **options)
+
+        def fused_back(dy):
+            with device.kernel(f"{layer.__name__} backward"):
+                return back(dy)
+
+        return y, fused_back
 
     return run
 

@@ -436,8 +436,8 @@ class Mesh:
 
     def __init__(self, dp=1, pp=1, tp=1, cost=None, algorithm="naive", overlap=()):
         if min(dp, pp, tp) < 1 or algorithm not in ("naive", "ring"):
-            raise ValueError(f"a mesh of {dp} x {pp} x {tp} ranks, {algorithm!r}: sizes have to be "
-                             "1 or more, the algorithm naive or ring")
+            raise ValueError(f"a mesh of {dp} x {pp} x {tp} ranks, {algorithm!r}: sizes have to "
+                             "be 1 or more, the algorithm naive or ring")
         self.axes = ("dp", "pp", "tp")
         self.size = dp * pp * tp
         self.grid = np.arange(self.size).reshape(dp, pp, tp)

@@ -1,4 +1,4 @@
-"""Groups against NumPy over all ranks' arrays, against closed forms, and against wrong programs."""
+"""Groups against NumPy over all ranks' arrays, closed forms, and wrong programs."""
 
 import signal
 import threading
@@ -122,6 +122,8 @@ def test_results_are_new_arrays_and_the_same_bits_on_every_rank_and_in_every_run
         x = np.ones(3)
         y = rank.world.broadcast(x)
         y += 1
+        for part in rank.world.all_to_all([x] * 5):
+            part += 1
         rank.world.barrier()
         return x.sum() + y.sum()
 
@@ -344,7 +346,7 @@ def test_messages_name_the_line_of_the_program():
 
 
 def one_f_one_b(rank, fused):
-    """Two stages, four micro-batches, in 1F1B's order (the case is par-07): a send waits for its receive."""
+    """Two stages, four micro-batches, in 1F1B's order, where a send waits for its receive."""
     x = np.ones(3)
     if rank.pp.rank == 0:
         rank.pp.send(x, 1, tag="f0")
@@ -419,7 +421,7 @@ def test_a_wrong_argument_is_refused_in_the_program():
         lambda g, x: g.all_to_all([x]),
     ):
         with pytest.raises(ValueError):
-            run(lambda rank: call(rank.tp, np.ones(3)), Mesh(tp=2))
+            run(lambda rank, call=call: call(rank.tp, np.ones(3)), Mesh(tp=2))
     with pytest.raises(ValueError, match="to_device"):
         run(lambda rank: rank.tp.all_reduce(Device("elsewhere").put(np.ones(3))), Mesh(tp=2))
 
