@@ -54,7 +54,7 @@ def generate_options(parser):
 
 def find_model(name, parser):
     """A model's folder: the default one's, a published GPT-2's (downloaded once), or a user's."""
-    from gpt_numpy.checkpoint import MODELS, fetch_gpt2
+    from gpt_numpy.hub import MODELS, fetch_gpt2
 
     if name == "tiny":
         return TINY
@@ -159,7 +159,6 @@ def train(args):
         args.parser.error(str(error))
     if layout == Layout() and not args.mpi and not args.mesh:
         layout = None
-    keep_memory()
     run = args.out, settings, args.resume, args.save_every, args.half, layout, args.mpi
     result = train(text, *run)
     if result is None:  # another process has it
@@ -191,7 +190,7 @@ def table(ranks):
 
 
 def keep_memory():
-    """Ask glibc to keep freed memory: fetching it again costs a third of a training step."""
+    """Ask glibc to keep freed memory: fetching it again costs a fifth of a long prompt's time."""
     import ctypes
 
     if sys.platform == "linux":
@@ -226,6 +225,7 @@ def main(argv=None):
             stream.reconfigure(errors="replace")  # a console that lacks a character prints "?"
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
+        keep_memory()
         args.run(args)
         sys.stdout.flush()
         return 0

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import tqdm
 
-from gpt_numpy import checkpoint
-from gpt_numpy.checkpoint import download, fetch_gpt2, flatten, load_gpt2, write_safetensors
+import gpt_numpy.hub as hub_room
+from gpt_numpy.checkpoint import flatten, load_gpt2, write_safetensors
+from gpt_numpy.hub import download, fetch_gpt2
 from tests.tiny import N_HEAD, tiny_tensors
 
 DATA = np.random.default_rng(0).bytes(1_000_000)
@@ -272,7 +273,7 @@ def test_a_killed_process_keeps_the_part_and_frees_the_lock(server, tmp_path, hu
             hub_like(hub)(handler)
 
     server.behave = behave
-    code = "import sys; from gpt_numpy.checkpoint import fetch_gpt2; fetch_gpt2(*sys.argv[1:])"
+    code = "import sys; from gpt_numpy.hub import fetch_gpt2; fetch_gpt2(*sys.argv[1:])"
     arguments = [sys.executable, "-c", code, "gpt2-medium", str(tmp_path)]
     process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
     deadline = time.time() + 20
@@ -288,7 +289,7 @@ def test_a_killed_process_keeps_the_part_and_frees_the_lock(server, tmp_path, hu
 
 
 def test_a_stalled_server_times_out(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "TIMEOUT", (1, 0.2))
+    monkeypatch.setattr(hub_room, "TIMEOUT", (1, 0.2))
     release = threading.Event()
 
     def behave(handler):
@@ -556,7 +557,7 @@ def test_gpt2_itself_is_pinned(server, tmp_path, monkeypatch, hub):
     assert server.log == [("GET", f"/openai-community/gpt2/resolve/{revision}/merges.txt", None)]
     for name, data in hub.items():
         stated = len(data), hashlib.sha256(data).hexdigest()
-        monkeypatch.setitem(checkpoint.PINNED, ("gpt2", name), stated)
+        monkeypatch.setitem(hub_room.PINNED, ("gpt2", name), stated)
     assert load_gpt2(fetch_gpt2("gpt2", tmp_path))[1] == N_HEAD
     assert all(method == "GET" for method, *_ in server.log)
 
@@ -568,7 +569,7 @@ def test_the_cache_is_argument_then_environment_then_the_users(monkeypatch, tmp_
     def fill(root):
         folder = root / "gpt2"
         folder.mkdir(parents=True)
-        for name in checkpoint.FILES:
+        for name in hub_room.FILES:
             (folder / name).touch()
         return folder
 
@@ -596,7 +597,7 @@ def test_two_processes_at_once_fetch_once(server, tmp_path, hub):
         served(handler)
 
     server.behave = slowly
-    code = "import sys; from gpt_numpy.checkpoint import fetch_gpt2; fetch_gpt2(*sys.argv[1:])"
+    code = "import sys; from gpt_numpy.hub import fetch_gpt2; fetch_gpt2(*sys.argv[1:])"
     arguments = [sys.executable, "-c", code, "gpt2-medium", str(tmp_path)]
     processes = [subprocess.Popen(arguments, stderr=subprocess.DEVNULL) for _ in range(3)]
     assert [process.wait(30) for process in processes] == [0, 0, 0]
