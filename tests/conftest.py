@@ -11,7 +11,23 @@ from gpt_numpy.flops import Config
 from gpt_numpy.tokenizer import Tokenizer
 from gpt_numpy.train import init_params
 
-WORDS = ["the", "a", "cat", "sat", "on", "mat", "and", "saw", "dogs", "run", "over", "green", "hills", "while", "rain"]
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "sat",
+    "on",
+    "mat",
+    "and",
+    "saw",
+    "dogs",
+    "run",
+    "over",
+    "green",
+    "hills",
+    "while",
+    "rain",
+]
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +50,9 @@ def model_folder(text, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     tokenizer = Tokenizer.train(text, 280)
     tokenizer.save(folder / "merges.txt")
-    params = init_params(Config(n_embd=8, n_head=2, n_layer=2, n_ctx=16, n_vocab=280), np.float32, seed=1)
+    params = init_params(
+        Config(n_embd=8, n_head=2, n_layer=2, n_ctx=16, n_vocab=280), np.float32, seed=1
+    )
     params["wte"] *= 40  # far from uniform
     save_gpt2(folder, params, n_head=2)
     return folder

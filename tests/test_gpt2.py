@@ -1,4 +1,4 @@
-"""gpt2.py against a GPT-2 in plain Python loops, which shares no code with it, and published values."""
+"""gpt2.py against a GPT-2 in plain Python loops that shares no code with it; published values."""
 
 import ast
 import io
@@ -28,9 +28,15 @@ def random_params(n_layer=2, parallel_block=False, dtype=np.float64, seed=0):
     def one():
         p = {
             "ln_1": {"g": 1 + draw(d), "b": draw(d)},
-            "attn": {"c_attn": {"w": draw(d, 3 * d), "b": draw(3 * d)}, "c_proj": {"w": draw(d, d), "b": draw(d)}},
+            "attn": {
+                "c_attn": {"w": draw(d, 3 * d), "b": draw(3 * d)},
+                "c_proj": {"w": draw(d, d), "b": draw(d)},
+            },
             "ln_2": {"g": 1 + draw(d), "b": draw(d)},
-            "mlp": {"c_fc": {"w": draw(d, 4 * d), "b": draw(4 * d)}, "c_proj": {"w": draw(4 * d, d), "b": draw(d)}},
+            "mlp": {
+                "c_fc": {"w": draw(d, 4 * d), "b": draw(4 * d)},
+                "c_proj": {"w": draw(4 * d, d), "b": draw(d)},
+            },
         }
         if parallel_block:
             del p["ln_2"]
@@ -74,10 +80,16 @@ def slow_attention(ys, p, n_head, prefix, window):
         for h in range(n_head):
             q = qkv[i][h * e : (h + 1) * e]
             keys = [j for j in range(len(ys)) if slow_sees(i, j, prefix, window)]
-            scores = [sum(a * b for a, b in zip(q, qkv[j][d + h * e : d + (h + 1) * e])) / math.sqrt(e) for j in keys]
+            scores = [
+                sum(a * b for a, b in zip(q, qkv[j][d + h * e : d + (h + 1) * e])) / math.sqrt(e)
+                for j in keys
+            ]
             weights = [math.exp(s) for s in scores]
             for c in range(e):
-                row.append(sum(w * qkv[j][2 * d + h * e + c] for w, j in zip(weights, keys)) / sum(weights))
+                row.append(
+                    sum(w * qkv[j][2 * d + h * e + c] for w, j in zip(weights, keys))
+                    / sum(weights)
+                )
         out.append(slow_linear(row, p["c_proj"]))
     return out
 
@@ -87,7 +99,9 @@ def slow_mlp(y, p):
 
 
 def slow_gpt2(tokens, params, n_head, prefix=0, window=None):
-    xs = [[a + b for a, b in zip(params["wte"][t], params["wpe"][i])] for i, t in enumerate(tokens)]
+    xs = [
+        [a + b for a, b in zip(params["wte"][t], params["wpe"][i])] for i, t in enumerate(tokens)
+    ]
     for p in params["blocks"]:
         ys = [slow_norm(x, p["ln_1"]) for x in xs]
         attended = slow_attention(ys, p["attn"], n_head, prefix, window)
@@ -95,8 +109,16 @@ def slow_gpt2(tokens, params, n_head, prefix=0, window=None):
             xs = [[a + b for a, b in zip(x, y)] for x, y in zip(xs, attended)]
             ys = [slow_norm(x, p["ln_2"]) for x in xs]
             attended = [[0.0] * len(x) for x in xs]
-        xs = [[a + b + c for a, b, c in zip(x, y, slow_mlp(n, p["mlp"]))] for x, y, n in zip(xs, attended, ys)]
-    return np.array([[sum(a * b for a, b in zip(slow_norm(x, params["ln_f"]), e)) for e in params["wte"]] for x in xs])
+        xs = [
+            [a + b + c for a, b, c in zip(x, y, slow_mlp(n, p["mlp"]))]
+            for x, y, n in zip(xs, attended, ys)
+        ]
+    return np.array(
+        [
+            [sum(a * b for a, b in zip(slow_norm(x, params["ln_f"]), e)) for e in params["wte"]]
+            for x in xs
+        ]
+    )
 
 
 MASKS = [{}, {"prefix": 3}, {"window": 2}, {"window": 1}, {"prefix": 4, "window": 3}]
@@ -112,13 +134,16 @@ def test_logits_equal_those_of_plain_loops(mask, parallel_block):
 
 def test_tiny_gives_the_logits_of_another_program():
     logits = gpt2(TOKENS, **tiny_params(), n_head=N_HEAD)
-    np.testing.assert_allclose(logits[-1], LAST_LOGITS, rtol=0, atol=1e-6)  # 6 digits were published
+    # 6 digits were published
+    np.testing.assert_allclose(logits[-1], LAST_LOGITS, rtol=0, atol=1e-6)
 
 
 def test_gelu_and_layer_norm_are_gpt2s_and_not_nearby_forms():
     """By another program: erf's gelu differs by 4e-4, eps 1e-6 by a factor of 2."""
     gelu = room.gelu(np.array([-3, -1, 0.5, 1, 2, 3.0]))
-    np.testing.assert_allclose(gelu, [-0.0036374, -0.158808, 0.345714, 0.841192, 1.9545977, 2.9963626], atol=5e-7)
+    np.testing.assert_allclose(
+        gelu, [-0.0036374, -0.158808, 0.345714, 0.841192, 1.9545977, 2.9963626], atol=5e-7
+    )
     normed = room.layer_norm(np.array([0.001, 0.002, 0.003, 0.004]), 1.0, 0.0)
     np.testing.assert_allclose(normed, [-0.447214, -0.149071, 0.149071, 0.447214], atol=1e-6)
 
@@ -153,7 +178,9 @@ def test_any_cut_into_chunks_through_the_cache_gives_the_full_pass(mask):
     assert len(cuts) == 2 ** (5 - max(0, mask.get("prefix", 0) - 1))
     for sizes in cuts:
         parts = in_chunks(SIX, sizes, params, HEADS, **mask)
-        np.testing.assert_allclose(np.concatenate(parts), whole, rtol=0, atol=1e-10, err_msg=str(sizes))
+        np.testing.assert_allclose(
+            np.concatenate(parts), whole, rtol=0, atol=1e-10, err_msg=str(sizes)
+        )
 
 
 @pytest.mark.parametrize("sizes", [[4], [1, 1, 1, 1], [2, 2], [3, 1]])
@@ -167,7 +194,8 @@ def test_tiny_in_chunks(sizes):
 def test_a_batch_gives_each_sequences_own_logits_in_chunks_too(batch):
     params = random_params()
     tokens = np.random.default_rng(1).integers(0, N_VOCAB, (*batch, 5))
-    alone = np.array([slow_gpt2(row, params, HEADS) for row in tokens.reshape(-1, 5)]).reshape(*batch, 5, N_VOCAB)
+    alone = np.array([slow_gpt2(row, params, HEADS) for row in tokens.reshape(-1, 5)])
+    alone = alone.reshape(*batch, 5, N_VOCAB)
     np.testing.assert_allclose(gpt2(tokens, **params, n_head=HEADS), alone, rtol=0, atol=1e-10)
     parts = in_chunks(tokens, [2, 1, 2], params, HEADS, batch)
     np.testing.assert_allclose(np.concatenate(parts, axis=-2), alone, rtol=0, atol=1e-10)
@@ -188,7 +216,9 @@ def test_last_gives_the_last_row_alone(batch):
     tokens = np.random.default_rng(2).integers(0, N_VOCAB, (*batch, 4))
     last = gpt2(tokens, **params, n_head=HEADS, last=True)
     assert last.shape == (*batch, N_VOCAB)
-    np.testing.assert_allclose(last, gpt2(tokens, **params, n_head=HEADS)[..., -1, :], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        last, gpt2(tokens, **params, n_head=HEADS)[..., -1, :], rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("n, m", [(1, 1), (5, 5), (2, 6), (1, 6)])
@@ -218,7 +248,9 @@ def test_float32_stays_float32(parallel_block, scalar):
     assert gpt2(SIX, **params, **how).dtype == np.float32
     logits = gpt2(SIX[:4], **params, **how, cache=cache)
     assert logits.dtype == np.float32
-    assert gpt2(SIX[4:], **params, **how, cache=cache, past=scalar(4), last=True).dtype == np.float32
+    assert (
+        gpt2(SIX[4:], **params, **how, cache=cache, past=scalar(4), last=True).dtype == np.float32
+    )
     x = params["wte"][SIX]
     mask = attention_mask(6, 6, x)
     out = block(x, **params["blocks"][0], n_head=scalar(HEADS), mask=mask, enter=spy, leave=spy)
@@ -269,19 +301,30 @@ def test_exactly_n_ctx_tokens_fit():
     )
 
 
-# Tensor parallelism by hand: each rank runs in a thread of its own, and `leave` is a sum over all of them.
+# Tensor parallelism by hand: each rank runs in a thread of its own, and `leave` is a sum over all
+# of them.
 
 
 def shard(p, rank, ranks):
-    """The weights of one rank: its heads' columns of each of q, k, v; its hidden units; whole biases after sums."""
+    """The weights of one rank: its heads' columns of each of q, k, v; its hidden units; whole
+    biases after sums.
+    """
     d, heads = N_EMBD, HEADS
     per = heads // ranks if ranks == heads else None
     e = d // heads
     # heads are cut unevenly when they do not divide: rank 0 gets the first, the last rank the rest
-    mine = range(rank * per, (rank + 1) * per) if per else (range(1) if rank == 0 else range(1, heads))
+    mine = (
+        range(rank * per, (rank + 1) * per)
+        if per
+        else (range(1) if rank == 0 else range(1, heads))
+    )
     columns = [h * e + c for h in mine for c in range(e)]
     three = [part * d + c for part in range(3) for c in columns]
-    units = range(5) if rank == 0 else range(5 + (rank - 1) * 9, 4 * d if rank == ranks - 1 else 5 + rank * 9)
+    units = (
+        range(5)
+        if rank == 0
+        else range(5 + (rank - 1) * 9, 4 * d if rank == ranks - 1 else 5 + rank * 9)
+    )
     units = list(units)
     attn, mlp = p["attn"], p["mlp"]
     return len(mine), {
@@ -344,12 +387,16 @@ def test_tensor_parallel_shards_with_enter_and_leave_equal_the_whole(parallel_bl
 def code_lines(source):
     """How many lines hold code: no blank ones, comments or docstrings."""
     lines = set()
-    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    skipped = {
+        tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE,
+        tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+    }  # fmt: skip
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in skipped:
             lines |= set(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node):
+        documented = isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))
+        if documented and ast.get_docstring(node):
             lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
     return len(lines)
 
@@ -363,5 +410,8 @@ def test_it_is_at_most_70_lines_of_code_and_imports_numpy_alone():
 
 
 def test_code_lines_counts_code():
-    source = '"""Doc\nstring."""\n\n# why\nx = (1 +  # and\n     2)\n\n\ndef f():\n    "doc"\n    return x\n'
+    source = (
+        '"""Doc\nstring."""\n\n# why\nx = (1 +  # and\n     2)\n'
+        '\n\ndef f():\n    "doc"\n    return x\n'
+    )
     assert code_lines(source) == 4

@@ -1,4 +1,6 @@
-"""layers.py: gradients against central differences in float64, values by another program, and what is held."""
+"""layers.py: gradients against central differences in float64, values by another program, and what
+is held.
+"""
 
 import gc
 import tracemalloc
@@ -27,7 +29,7 @@ def tree(value):
 
 
 def slope(f, a, step=3e-4):
-    """d f() / d a by central differences of fourth order, one element at a time: f reads the array a."""
+    """d f() / d a by fourth-order central differences, one element at a time: f reads array a."""
     result = np.zeros_like(a)
     for i in np.ndindex(a.shape):
         kept = a[i]
@@ -41,7 +43,7 @@ def slope(f, a, step=3e-4):
 
 
 def check(layer, x, p, step=3e-4):
-    """The gradients of sum(dy * layer(x, p)), for x and for every array of p, equal central differences."""
+    """Gradients of sum(dy * layer(x, p)), for x and each array of p, equal central differences."""
     y, back = layer(x, p)
     dys = [np.random.default_rng(i).normal(size=a.shape) for i, a in enumerate(tree(y))]
     dx, grads = back(*[dy.copy() for dy in dys])
@@ -62,18 +64,25 @@ def draw(*shape):
 
 
 def test_gelu():
-    """The slope's constants count to their last digit: cut to 0.053516, the cubic's is off by 1e-7."""
+    """The slope's constants count to the last digit: cut to 0.053516, the cubic's is 1e-7 off."""
     x = np.linspace(-4, 4, 81)
     _, back = layers.gelu(x)
-    step = 1e-3 * 1j  # of the imaginary part: exact to step^2, here with a second step to cancel that
+    # A step of the imaginary part: exact to step^2, here with a second step to cancel that.
+    step = 1e-3 * 1j
     imag = [forward.gelu(x + k * step).imag / (k * 1e-3) for k in (1, 2)]
     np.testing.assert_allclose(back(np.ones(81)), (4 * imag[0] - imag[1]) / 3, rtol=0, atol=1e-10)
-    check(lambda x, _: (lambda y, back: (y, lambda dy: (back(dy), {})))(*layers.gelu(x)), draw(4, 3) * 3, {})
+    check(
+        lambda x, _: (lambda y, back: (y, lambda dy: (back(dy), {})))(*layers.gelu(x)),
+        draw(4, 3) * 3,
+        {},
+    )
 
 
 def test_gelu_slopes_by_another_program():
     _, back = layers.gelu(np.array([1, -1, 0.5]))
-    np.testing.assert_allclose(back(np.ones(3)), [1.0829641, -0.0829641, 0.8673699], rtol=0, atol=6e-8)
+    np.testing.assert_allclose(
+        back(np.ones(3)), [1.0829641, -0.0829641, 0.8673699], rtol=0, atol=6e-8
+    )
 
 
 def test_layer_norm():
@@ -142,7 +151,9 @@ def test_cross_entropy():
     loss, back = layers.cross_entropy(logits.copy(), TARGETS.ravel(), 7)
     np.testing.assert_allclose(loss, slow_loss(logits, TARGETS) / 7, rtol=0, atol=1e-12)
     got = back(1.5)
-    np.testing.assert_allclose(got, 1.5 / 7 * slope(lambda: slow_loss(logits, TARGETS), logits), rtol=0, atol=1e-7)
+    np.testing.assert_allclose(
+        got, 1.5 / 7 * slope(lambda: slow_loss(logits, TARGETS), logits), rtol=0, atol=1e-7
+    )
     assert not got[TARGETS.ravel() < 0].any()
 
 
@@ -196,7 +207,8 @@ def test_the_whole_model(parallel_block, how):
     assert dx is None
     grads, flat = flatten(grads), flatten(params)
     assert grads.keys() == flat.keys()
-    # One random direction per array: cheaper than every element, and each of them counts. Then a few elements.
+    # One random direction per array: cheaper than every element, and each of them counts. Then a
+    # few elements.
     for name, w in flat.items():
         along = np.random.default_rng(1).normal(size=w.shape)
         kept = w.copy()
@@ -205,7 +217,9 @@ def test_the_whole_model(parallel_block, how):
             w[...] = kept + step * along
             sides.append(f())
         w[...] = kept
-        np.testing.assert_allclose((grads[name] * along).sum(), (sides[0] - sides[1]) / 2e-5, atol=1e-7, err_msg=name)
+        np.testing.assert_allclose(
+            (grads[name] * along).sum(), (sides[0] - sides[1]) / 2e-5, atol=1e-7, err_msg=name
+        )
 
 
 def test_every_element_of_tinys_gradients():
@@ -218,15 +232,22 @@ def test_every_element_of_tinys_gradients():
         return slow_loss(forward.gpt2(tokens[0], **params, n_head=N_HEAD), targets) / 3
 
     for name in flat:
-        np.testing.assert_allclose(grads[name], slope(f, flat[name]), rtol=0, atol=1e-7, err_msg=name)
+        np.testing.assert_allclose(
+            grads[name], slope(f, flat[name]), rtol=0, atol=1e-7, err_msg=name
+        )
 
 
 def test_tied_embedding_gradient_of_tiny_by_another_program():
-    loss, back = layers.gpt2(np.array([[1, 3, 2]]), tiny_params(), np.array([[3, 2, 0]]), 3, N_HEAD)
+    loss, back = layers.gpt2(
+        np.array([[1, 3, 2]]), tiny_params(), np.array([[3, 2, 0]]), 3, N_HEAD
+    )
     assert abs(loss - 2.185589775) < 5e-10
     wte = back()[1]["wte"]
-    assert abs(np.linalg.norm(wte) - 1.443584) < 5e-7  # of the head alone 1.435403, of the input alone 0.082233
-    np.testing.assert_allclose(wte[3], [0.261802, 0.049817, -0.124766, -0.118129], rtol=0, atol=5e-7)
+    # of the head alone 1.435403, of the input alone 0.082233
+    assert abs(np.linalg.norm(wte) - 1.443584) < 5e-7
+    np.testing.assert_allclose(
+        wte[3], [0.261802, 0.049817, -0.124766, -0.118129], rtol=0, atol=5e-7
+    )
 
 
 def stages(params):
@@ -247,7 +268,9 @@ def test_a_model_run_in_two_stages_gives_the_same_gradients_and_wte_gets_the_sum
     assert none is None and part == loss
     np.testing.assert_allclose(grads["wte"] + grads_first["wte"], whole["wte"], rtol=0, atol=1e-12)
     np.testing.assert_allclose(grads_first["wpe"], whole["wpe"], rtol=0, atol=1e-12)
-    for got, expected in zip(grads_first["blocks"] + grads["blocks"], whole["blocks"], strict=True):
+    for got, expected in zip(
+        grads_first["blocks"] + grads["blocks"], whole["blocks"], strict=True
+    ):
         np.testing.assert_equal(got, expected)
 
 
@@ -282,13 +305,17 @@ def test_losses_1_1_1_and_4_make_1_75_and_not_the_mean_of_means():
     def logits(loss):
         return [-loss, np.log(1 - np.exp(-loss))]
 
-    a, _ = layers.cross_entropy(np.array([logits(1.0)] * 3 + [logits(9.0)]), np.array([0, 0, 0, -1]), 4)
+    a, _ = layers.cross_entropy(
+        np.array([logits(1.0)] * 3 + [logits(9.0)]), np.array([0, 0, 0, -1]), 4
+    )
     b, _ = layers.cross_entropy(np.array([logits(4.0)] * 4), np.array([-1, -1, 0, -1]), 4)
     assert abs(a + b - 1.75) < 1e-12
 
 
 def same_bits(a, b):
-    return all((x == y).all() and x.dtype == y.dtype for x, y in zip(tree(a), tree(b), strict=True))
+    return all(
+        (x == y).all() and x.dtype == y.dtype for x, y in zip(tree(a), tree(b), strict=True)
+    )
 
 
 def test_recomputation_gives_the_same_gradients_to_the_bit():
@@ -370,7 +397,9 @@ def test_a_block_is_freed_before_the_one_below_it_runs_backward():
 def test_float32_stays_float32(parallel_block):
     params = random_params(2, parallel_block, np.float32)
     loss, _ = layers.gpt2(TOKENS, params, NEXT, np.int64(6), HEADS)
-    assert abs(loss - layers.gpt2(TOKENS, random_params(2, parallel_block), NEXT, 6, HEADS)[0]) < 1e-5
+    assert (
+        abs(loss - layers.gpt2(TOKENS, random_params(2, parallel_block), NEXT, 6, HEADS)[0]) < 1e-5
+    )
     seen = set()
 
     def spy(x, *args):
@@ -431,7 +460,7 @@ def test_parameters_are_looked_up_when_used():
 
 
 def test_pairs_are_applied_forward_and_their_conjugates_backward():
-    """enter: once in each direction, and forward again for the weights' gradient; leave: once in each."""
+    """enter: once each way, and forward again for the weights' gradient; leave: once each way."""
     calls = []
 
     def named(name, factor):
@@ -451,6 +480,6 @@ def test_pairs_are_applied_forward_and_their_conjugates_backward():
     calls.clear()
     back(np.ones_like(y))
     assert calls == ["g back", "f back", "f"] * 2
-    # A pair that multiplies by 2 and 3 both ways is its own conjugate, so finite differences hold for it too;
-    # a bias is outside of leave.
+    # A pair that multiplies by 2 and 3 both ways is its own conjugate, so finite differences hold
+    # for it too; a bias is outside of leave.
     check(lambda x, p: layers.block(x, p, mask, HEADS, enter, leave), x, p)

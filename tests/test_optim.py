@@ -9,9 +9,11 @@ from gpt_numpy.optim import PIECE, AdamW, Lamb, clip, decayed
 from tests.tiny import SHAPES, tiny_tensors
 
 SIZES = {
-    "matrix": (3, 5), "bias": (7,), "odd": (PIECE + 1,), "large": (2, PIECE // 2 + 3), "nothing": (0, 4), "one": (1, 1),
+    "matrix": (3, 5), "bias": (7,), "odd": (PIECE + 1,), "large": (2, PIECE // 2 + 3),
+    "nothing": (0, 4), "one": (1, 1),
 }  # fmt: skip
-SETTINGS = {"betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.3}  # each of them large enough to be felt
+# Each of them is large enough to be felt.
+SETTINGS = {"betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.3}
 LR = [0.1, 0.05, 0.2]
 
 
@@ -21,7 +23,7 @@ def arrays(seed, sizes=SIZES, dtype=np.float64):
 
 
 def sampled(n):
-    """Places of an array to follow with the slow oracle: both ends of each piece, and some between."""
+    """Places of an array to follow with the slow oracle: both ends of each piece, some between."""
     return sorted({i for i in (0, 1, n // 2, PIECE - 1, PIECE, PIECE + 1, n - 1) if 0 <= i < n})
 
 
@@ -87,7 +89,11 @@ def test_lamb_equals_the_papers_algorithm():
             for i, g in enumerate(grads[t - 1][name].ravel().tolist()):
                 u, ms[i], vs[i] = moments(g, ms[i], vs[i], t)
                 us.append(u + decay * xs[i])
-            ratio = math.sqrt(math.fsum(x * x for x in xs)) / math.sqrt(math.fsum(u * u for u in us)) if xs else 1
+            ratio = (
+                math.sqrt(math.fsum(x * x for x in xs)) / math.sqrt(math.fsum(u * u for u in us))
+                if xs
+                else 1
+            )
             xs = [x - lr * ratio * u for x, u in zip(xs, us)]
         expected[name] = np.reshape(xs, shape)
     optimizer = Lamb(w, **SETTINGS)
@@ -102,7 +108,10 @@ def test_lamb_moves_by_lr_times_the_weights_norm():
     before = {name: a.copy() for name, a in w.items()}
     Lamb(w).step(w, arrays(1, {"matrix": (4, 6), "bias": (5,)}), 0.25)
     for name in w:
-        assert abs(np.linalg.norm(w[name] - before[name]) - 0.25 * np.linalg.norm(before[name])) < 1e-12
+        assert (
+            abs(np.linalg.norm(w[name] - before[name]) - 0.25 * np.linalg.norm(before[name]))
+            < 1e-12
+        )
 
 
 @pytest.mark.parametrize("optimizer", [AdamW, Lamb])
@@ -122,18 +131,23 @@ def test_zeros_give_no_nan_and_no_warning(optimizer):
 def test_matrices_alone_decay():
     matrices = {
         "wte.weight", "wpe.weight",
-        *[f"h.{i}.{name}.weight" for i in (0, 1) for name in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")],
+        *[f"h.{i}.{name}.weight" for i in (0, 1)
+          for name in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")],
     }  # fmt: skip
     w = tiny_tensors()
     assert decayed(w) == matrices
-    AdamW(w, weight_decay=0.5).step(w, {name: np.zeros(shape) for name, shape in SHAPES.items()}, lr=0.5)
+    AdamW(w, weight_decay=0.5).step(
+        w, {name: np.zeros(shape) for name, shape in SHAPES.items()}, lr=0.5
+    )
     for name, before in tiny_tensors().items():
         np.testing.assert_allclose(w[name], before * (0.75 if name in matrices else 1), rtol=1e-15)
 
 
 def test_the_names_that_decay_can_be_given():
     w = {"flat": np.ones(3), "matrix": np.ones((1, 3))}
-    AdamW(w, weight_decay=0.5, decay={"flat"}).step(w, {"flat": np.zeros(3), "matrix": np.zeros((1, 3))}, lr=0.5)
+    AdamW(w, weight_decay=0.5, decay={"flat"}).step(
+        w, {"flat": np.zeros(3), "matrix": np.zeros((1, 3))}, lr=0.5
+    )
     assert (w["flat"] == 0.75).all() and (w["matrix"] == 1).all()
 
 

@@ -1,4 +1,4 @@
-"""Every way of splitting the model gives one device's numbers; each fault that does not is seen."""
+"""Every way of splitting the model gives one device's numbers; a fault that does not is seen."""
 
 import itertools
 from collections import defaultdict
@@ -10,10 +10,11 @@ import pytest
 from gpt_numpy import layers, train
 from gpt_numpy.checkpoint import flatten
 from gpt_numpy.flops import Config, in_flight
+from gpt_numpy.gpt2 import gpt2
 from gpt_numpy.layers import IDENTITY, Pair
 from gpt_numpy.mesh import Mesh, run
 from gpt_numpy.parallel import data, pipeline, sequence, tensor, zero
-from gpt_numpy.parallel.model import Layout, Model, check
+from gpt_numpy.parallel.model import Layout, Model, check, forward
 from tests.tiny import tiny_params
 
 # No two sizes are equal, and 37 tokens, 5 layers and the rows below divide by few things.
@@ -81,7 +82,7 @@ def difference(layout, optimizer="adamw", parallel_block=False):
 
 
 def layouts():
-    """All of dp, pp, tp up to 8 ranks; each with some of the other choices, all of them in turn."""
+    """All of dp, pp, tp up to 8 ranks; each with some of the other choices, all in turn."""
     schedules = {1: [("1f1b", 1)], 2: [("gpipe", 1), ("1f1b", 1), ("interleaved", 2)]}
     schedules[4] = schedules[2][:2]
     recompute = itertools.cycle(["none", "selective", "full"])
@@ -100,6 +101,7 @@ def layouts():
                     yield layout, next(optimizers), next(parallel)
 
 
+@pytest.mark.slow
 def test_every_layout_trains_as_one_device_does(record_property):
     cases = list(layouts())
     assert len(cases) >= 150
@@ -167,12 +169,14 @@ def test_a_fault_is_seen(fault, monkeypatch):
     options = dict(options)
     if options.pop("only", None):  # in the norm alone, not in how arrays are cut
         right, total = tensor.split_axis, Model.total
+
         def norm(self, squares):
             tensor.split_axis = wrong
             try:
                 return total(self, squares)
             finally:
                 tensor.split_axis = right
+
         monkeypatch.setattr(Model, "total", norm)
     else:
         monkeypatch.setattr(where, name, wrong)
@@ -241,7 +245,7 @@ def test_zero_1_and_2_send_as_much_as_an_all_reduce(dp, stage):
 
 @pytest.mark.parametrize("dp", [2, 4, 8])
 def test_zero_3_gathers_the_weights_of_every_layer_twice(dp):
-    """3 Psi (arXiv 1910.02054, section 7.2.2); the tied embedding is gathered for both its layers."""
+    """3 Psi (arXiv 1910.02054, section 7.2.2); the tied embedding is gathered for both layers."""
     padded = weights(dp, padded=True)
     psi, tied = sum(padded.values()), padded["wte.weight"]
     scalars = 2 * 3
@@ -312,7 +316,8 @@ def held(layout, kind):
 def test_zero_holds_a_share_of_the_optimizer_and_stage_3_of_the_weights():
     psi, dp = sum(weights().values()) * FLOAT, 4
     share = sum(weights(dp, padded=True).values()) * FLOAT // dp
-    assert [held(Layout(dp=dp, zero=z), "optimizer") for z in range(4)] == [2 * psi] + 3 * [2 * share]
+    optimizer = [held(Layout(dp=dp, zero=z), "optimizer") for z in range(4)]
+    assert optimizer == [2 * psi] + 3 * [2 * share]
     assert [held(Layout(dp=dp, zero=z), "weights") for z in range(4)] == 3 * [psi] + [share]
 
 
@@ -346,7 +351,9 @@ def test_in_flight_figures_of_the_papers():
 
 
 @pytest.mark.parametrize("schedule", pipeline.SCHEDULES)
-@pytest.mark.parametrize("pp, m, v", [*itertools.product([1, 2, 3, 4], [1, 2, 3, 4, 6], [1, 2, 3])])
+@pytest.mark.parametrize(
+    "pp, m, v", [*itertools.product([1, 2, 3, 4], [1, 2, 3, 4, 6], [1, 2, 3])]
+)
 def test_a_schedule_runs_every_chunk_of_every_micro_batch_once_each_way(schedule, pp, m, v):
     if schedule != "interleaved" and v > 1 or schedule == "interleaved" and m % pp:
         with pytest.raises(ValueError, match="interleaved"):
@@ -364,7 +371,7 @@ def test_a_schedule_runs_every_chunk_of_every_micro_batch_once_each_way(schedule
 
 
 def tiny_step(layout, tokens, targets):
-    """Loss and whole gradients by name of one step of TINY, before clipping, as Adam's m has them."""
+    """Loss and whole gradients by name of a step of TINY, before clipping, as in Adam's m."""
     s = train.Settings(n_vocab=5, n_embd=4, n_head=2, n_layer=2, n_ctx=6, batch=len(tokens),
                        dtype="float64", max_norm=1e9)  # fmt: skip
     seen = {}
@@ -437,7 +444,8 @@ def test_heads_that_do_not_divide_are_refused_with_the_sizes_that_do(n_head, tp,
 @pytest.mark.parametrize("layout, sizes, message", [
     (Layout(dp=3), {}, "batch of 8 sequences does not divide by dp = 3"),
     (Layout(pp=6), {}, "5 layers are too few for 6 chunks"),
-    (Layout(pp=2, schedule="interleaved", virtual_stages=2), {"micro_batch": 3}, "3 micro-batches"),
+    (Layout(pp=2, schedule="interleaved", virtual_stages=2), {"micro_batch": 3},
+     "3 micro-batches"),
     (Layout(pp=1, virtual_stages=2, schedule="interleaved"), {}, "needs a pipeline"),
     (Layout(pp=2, virtual_stages=2), {}, "use interleaved"),
     (Layout(tp=4, sequence_parallel=True), {"micro_batch": 1}, "1 x 6 tokens do(es)? not"),
@@ -496,7 +504,7 @@ def test_a_checkpoint_of_one_layout_goes_on_under_another(before, after):
 
 @pytest.mark.parametrize("stage", range(4))
 def test_gradients_held_between_two_micro_batches(stage, monkeypatch):
-    """All of them, or with ZeRO-2 and 3 a share: what one layer has just made is reduced at once."""
+    """All of them, or with ZeRO-2 and 3 a share: what a layer has just made is reduced at once."""
     psi, dp = sum(weights().values()) * FLOAT, 4
     share = sum(weights(dp, padded=True).values()) * FLOAT // dp
     embedding = (weights(dp, padded=True)["wte.weight"] + N_CTX_PADDED * D) * FLOAT // dp
@@ -510,7 +518,8 @@ def test_gradients_held_between_two_micro_batches(stage, monkeypatch):
     s, params, batches = start("adamw")
 
     def program(rank):
-        Model(rank, params, settings(micro_batch=1), Layout(dp=dp, zero=stage)).step(*batches[0], LR)
+        model = Model(rank, params, settings(micro_batch=1), Layout(dp=dp, zero=stage))
+        model.step(*batches[0], LR)
 
     run(program, Mesh(dp=dp))
     second = held[0][N_LAYER + 2]  # the second micro-batch's head has run, and is not yet added
@@ -518,3 +527,21 @@ def test_gradients_held_between_two_micro_batches(stage, monkeypatch):
         assert second == psi
     else:  # the embedding's share may still be under way
         assert share - embedding <= second <= share
+
+
+@pytest.mark.parametrize("dp, pp, tp", [(1, 1, 1), (2, 2, 2), (1, 4, 1), (8, 1, 1), (1, 1, 4)])
+@pytest.mark.parametrize("parallel_block", [False, True])
+def test_the_forward_pass_gives_the_same_logits_on_every_layout(dp, pp, tp, parallel_block):
+    s, params, batches = start("adamw", parallel_block)
+    tokens = batches[0][0]  # [b, s]
+    expected = np.split(gpt2(tokens, **params, n_head=s.n_head), dp)  # [b/dp, s, v] each
+
+    def program(rank):
+        logits = forward(rank, params, tokens, s.n_head)
+        return rank.dp.rank, None if logits is None else logits.numpy()
+
+    results = run(program, Mesh(dp, pp, tp))
+    assert sum(logits is not None for _, logits in results) == dp * tp
+    for part, logits in results:
+        if logits is not None:
+            np.testing.assert_allclose(logits, expected[part], rtol=0, atol=1e-10)

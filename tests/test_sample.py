@@ -28,7 +28,9 @@ def softmax(logits, temperature=1.0):
 
 @pytest.mark.parametrize("temperature", [0.5, 1, 3, np.float64(1.5)])
 def test_probabilities_are_the_softmax_of_logits_over_temperature(temperature):
-    np.testing.assert_allclose(probabilities(LOGITS, temperature), softmax(LOGITS, temperature), rtol=1e-12)
+    np.testing.assert_allclose(
+        probabilities(LOGITS, temperature), softmax(LOGITS, temperature), rtol=1e-12
+    )
 
 
 def test_temperature_0_is_the_first_of_the_likeliest():
@@ -55,7 +57,9 @@ def test_top_k_of_none_0_or_all_is_off(top_k):
 
 
 def test_top_k():
-    np.testing.assert_allclose(probabilities([1.0, 3, 2, 0], top_k=2), [0, *softmax([3, 2]), 0], rtol=1e-12)
+    np.testing.assert_allclose(
+        probabilities([1.0, 3, 2, 0], top_k=2), [0, *softmax([3, 2]), 0], rtol=1e-12
+    )
     assert probabilities([1.0, 3, 2, 0], top_k=1).tolist() == [0, 1, 0, 0]
 
 
@@ -69,25 +73,40 @@ FEW = np.log([0.1, 0.2, 0.3, 0.4])
 
 @pytest.mark.parametrize(
     "top_p, left",
-    [(1e-9, [3]), (0.39, [3]), (0.41, [2, 3]), (0.69, [2, 3]), (0.71, [1, 2, 3]), (0.91, [0, 1, 2, 3]), (1, range(4))],
+    [
+        (1e-9, [3]),
+        (0.39, [3]),
+        (0.41, [2, 3]),
+        (0.69, [2, 3]),
+        (0.71, [1, 2, 3]),
+        (0.91, [0, 1, 2, 3]),
+        (1, range(4)),
+    ],
 )
 def test_top_p_leaves_the_fewest_that_reach_it(top_p, left):
     expected = [p if i in left else 0 for i, p in enumerate([0.1, 0.2, 0.3, 0.4])]
-    np.testing.assert_allclose(probabilities(FEW, top_p=top_p), np.array(expected) / sum(expected), rtol=1e-12)
+    np.testing.assert_allclose(
+        probabilities(FEW, top_p=top_p), np.array(expected) / sum(expected), rtol=1e-12
+    )
 
 
 def test_top_p_takes_of_equals_the_first():
     assert probabilities([0.0, 0, 0, 0], top_p=0.4).tolist() == [0.5, 0.5, 0, 0]
-    p = probabilities([0.0, 1.0] * 500, top_p=0.3)  # so many that a sort which is not stable would mix them
+    # so many that a sort which is not stable would mix them
+    p = probabilities([0.0, 1.0] * 500, top_p=0.3)
     assert set(np.flatnonzero(p)) == set(range(1, 2 * np.count_nonzero(p), 2))
 
 
 def test_temperature_comes_before_top_p_and_top_k_too():
-    # At temperature 2 the probabilities are as their roots: 0.163, 0.230, 0.282, 0.325; 0.5 takes two. Top-p before
-    # that would take two of 0.4 and 0.3 as well, but 0.65 takes two then and three now.
+    # At temperature 2 the probabilities are as their roots: 0.163, 0.230, 0.282, 0.325; 0.5 takes
+    # two. Top-p before that would take two of 0.4 and 0.3 as well, but 0.65 takes two then and
+    # three now.
     roots = np.sqrt([0.2, 0.3, 0.4])
-    np.testing.assert_allclose(probabilities(FEW, 2, top_p=0.65), [0, *roots / roots.sum()], rtol=1e-12)
-    # Top-k first: of 0.3 and 0.4 alone, 0.4 is 0.571 and reaches 0.5; of all four it is 0.4 and does not.
+    np.testing.assert_allclose(
+        probabilities(FEW, 2, top_p=0.65), [0, *roots / roots.sum()], rtol=1e-12
+    )
+    # Top-k first: of 0.3 and 0.4 alone, 0.4 is 0.571 and reaches 0.5; of all four it is 0.4 and
+    # does not.
     assert probabilities(FEW, top_k=2, top_p=0.5).tolist() == [0, 0, 0, 1]
     np.testing.assert_allclose(probabilities(FEW, top_p=0.5), [0, 0, 3 / 7, 4 / 7], rtol=1e-12)
 
@@ -121,7 +140,9 @@ def test_logits_of_a_broken_model_are_refused(bad, temperature):
 
 @pytest.mark.parametrize("scale", [1, 8])
 def test_50257_float32_logits_never_fail(scale):
-    """A float32 softmax does not add up to 1 well enough for NumPy's choice; a float32 running sum ends below 1."""
+    """A float32 softmax does not add up to 1 well enough for NumPy's choice; a float32 running sum
+    ends below 1.
+    """
     for seed in range(100):
         rng = np.random.default_rng(seed)
         logits = (scale * rng.standard_normal(50257, np.float32)).astype(np.float32)
@@ -161,7 +182,9 @@ def test_past_the_context_the_older_half_is_dropped(monkeypatch, prompt, cached)
     for token, logits in zip(new, seen, strict=True):
         if len(tokens) == N_CTX + 1:
             tokens = tokens[-(N_CTX // 2) :]
-        np.testing.assert_allclose(logits, gpt2(tokens, **params, n_head=HEADS)[-1], rtol=0, atol=1e-10)
+        np.testing.assert_allclose(
+            logits, gpt2(tokens, **params, n_head=HEADS)[-1], rtol=0, atol=1e-10
+        )
         tokens.append(token)
 
 
@@ -170,7 +193,11 @@ def test_the_same_seed_gives_the_same_tokens_with_and_without_the_cache(seed):
     params = random_params(seed=seed)
     how = {"seed": seed, "temperature": 1.3, "top_k": 9, "top_p": 0.95}
     first = run(params, [1, 2], 4 * N_CTX, **how)
-    assert first == run(params, [1, 2], 4 * N_CTX, **how) == run(params, [1, 2], 4 * N_CTX, **how, cached=False)
+    assert (
+        first
+        == run(params, [1, 2], 4 * N_CTX, **how)
+        == run(params, [1, 2], 4 * N_CTX, **how, cached=False)
+    )
     assert all(type(i) is int and 0 <= i < N_VOCAB for i in first)
     assert first != run(params, [1, 2], 4 * N_CTX, **{**how, "seed": seed + 100})
 
@@ -207,7 +234,8 @@ def test_tokens_come_as_often_as_the_model_says():
     n = 1500
     counts = Counter(run(params, [3, 1], 1, seed=seed, temperature=1.5)[0] for seed in range(n))
     chi2 = sum((counts[i] - n * q) ** 2 / (n * q) for i, q in enumerate(p) if n * q > 5)
-    assert chi2 < 35  # of at most 10 degrees of freedom: by chance 1 time in 10,000, and the seeds are fixed
+    # of at most 10 degrees of freedom: by chance 1 time in 10,000, and the seeds are fixed
+    assert chi2 < 35
 
 
 def test_a_context_of_one_token():
@@ -215,7 +243,9 @@ def test_a_context_of_one_token():
     params["wpe"] = params["wpe"][:1]
     expected = []
     for _ in range(4):
-        expected.append(int(slow_gpt2([expected[-1] if expected else 3], params, HEADS)[-1].argmax()))
+        expected.append(
+            int(slow_gpt2([expected[-1] if expected else 3], params, HEADS)[-1].argmax())
+        )
     for cached in (True, False):
         assert run(params, [3], 4, temperature=0, cached=cached) == expected
 

@@ -22,8 +22,8 @@ from gpt_numpy.train import Settings, draw_batch, held_out_loss, init_params, le
 from tests.test_gpt2 import HEADS, N_VOCAB, random_params, slow_gpt2
 
 SMALL = Settings(
-    n_vocab=280, n_embd=8, n_head=2, n_layer=1, n_ctx=8, steps=12, batch=3, warmup=3, lr=0.02, max_norm=0.5,
-    dtype="float64",
+    n_vocab=280, n_embd=8, n_head=2, n_layer=1, n_ctx=8, steps=12, batch=3, warmup=3, lr=0.02,
+    max_norm=0.5, dtype="float64",
 )  # fmt: skip
 ROOT = Path(train.__file__).parents[1]
 
@@ -41,7 +41,9 @@ def tensors(folder, file="train.safetensors"):
 def test_a_text_of_one_window_has_one_window():
     for seed in range(20):
         tokens, targets = draw_batch(np.arange(9), 2, 8, np.random.default_rng(seed))
-        assert tokens.tolist() == [list(range(8))] * 2 and targets.tolist() == [list(range(1, 9))] * 2
+        assert (
+            tokens.tolist() == [list(range(8))] * 2 and targets.tolist() == [list(range(1, 9))] * 2
+        )
 
 
 def test_every_window_can_be_drawn_and_none_beyond_the_end():
@@ -55,7 +57,9 @@ def test_every_window_can_be_drawn_and_none_beyond_the_end():
 
 @pytest.mark.parametrize("n, n_ctx", [(8, 8), (0, 1), (3, 8)])
 def test_a_text_without_a_window_is_a_clear_error(n, n_ctx):
-    with pytest.raises(ValueError, match=rf"text has {n} tokens: .*n_ctx = {n_ctx} needs {n_ctx + 1}"):
+    with pytest.raises(
+        ValueError, match=rf"text has {n} tokens: .*n_ctx = {n_ctx} needs {n_ctx + 1}"
+    ):
         draw_batch(np.arange(n), 1, n_ctx, np.random.default_rng(0))
 
 
@@ -65,7 +69,8 @@ def test_the_learning_rate_rises_then_falls_along_a_cosine():
     assert math.isclose(learning_rate(s, 9), 2 * (0.25 + 0.75 / 2))  # half-way
     assert math.isclose(learning_rate(s, 14), 0.5)
     assert learning_rate(Settings(lr=2.0, warmup=0, steps=1), 0) == 2
-    assert all(type(learning_rate(s, i)) is float for i in range(14))  # NumPy's would widen float32
+    # NumPy's would widen float32
+    assert all(type(learning_rate(s, i)) is float for i in range(14))
 
 
 def test_held_out_loss_predicts_every_token_but_the_first_once():
@@ -75,7 +80,9 @@ def test_held_out_loss_predicts_every_token_but_the_first_once():
     for i in range(0, 16, 5):  # windows of 5, 5, 5 and 1
         tokens, targets = ids[i : i + 5][: 16 - i], ids[i + 1 : i + 6]
         rows = slow_gpt2(tokens, params, HEADS)
-        nll += sum(math.log(sum(math.exp(x) for x in row)) - row[t] for row, t in zip(rows, targets))
+        nll += sum(
+            math.log(sum(math.exp(x) for x in row)) - row[t] for row, t in zip(rows, targets)
+        )
     assert abs(held_out_loss(params, HEADS, ids, 5) - nll / 16) < 1e-10
 
 
@@ -107,16 +114,20 @@ def test_losses_fall_and_the_model_can_be_loaded(text, tmp_path, capsys):
     assert out == "" and all(word in err for word in ("loss ", "tokens/s", "MFU", "60/60"))
     params, n_head = load_gpt2(tmp_path / "new" / "folder")
     assert n_head == 2 and len(params["wte"]) == 280
-    ids = np.array(Tokenizer.from_file(tmp_path / "new" / "folder" / "merges.txt").encode(text[-len(text) // 10 :]))
-    assert abs(held_out_loss(params, 2, ids, 8) - result["held_out_loss"]) < 0.02  # it was rounded to float16
+    tokenizer = Tokenizer.from_file(tmp_path / "new" / "folder" / "merges.txt")
+    ids = np.array(tokenizer.encode(text[-len(text) // 10 :]))
+    # it was rounded to float16
+    assert abs(held_out_loss(params, 2, ids, 8) - result["held_out_loss"]) < 0.02
 
 
 def test_without_held_out_text_there_is_no_held_out_loss(text, tmp_path):
-    assert train.train(text, tmp_path, replace(SMALL, steps=1, held_out=0.0))["held_out_loss"] is None
+    assert (
+        train.train(text, tmp_path, replace(SMALL, steps=1, held_out=0.0))["held_out_loss"] is None
+    )
 
 
 def test_a_run_is_its_steps_by_hand(text, tmp_path):
-    """Against a loop written out here: batches by (seed, step), the mean loss, clipping, the learning rate."""
+    """Against a loop written out: batches by (seed, step), mean loss, clipping, learning rate."""
     from gpt_numpy import layers
 
     settings = replace(SMALL, steps=4, micro_batch=2)
@@ -191,7 +202,9 @@ def stop_after(monkeypatch, steps):
 
 @pytest.mark.parametrize("optimizer, dtype", [("adamw", "float32"), ("lamb", "float64")])
 @pytest.mark.parametrize("stop, every", [(1, 1), (5, 1), (7, 3), (11, 5)])
-def test_a_resumed_run_equals_one_that_was_never_stopped(text, tmp_path, monkeypatch, optimizer, dtype, stop, every):
+def test_a_resumed_run_equals_one_that_was_never_stopped(
+    text, tmp_path, monkeypatch, optimizer, dtype, stop, every
+):
     settings = replace(SMALL, optimizer=optimizer, dtype=dtype)
     whole = train.train(text, tmp_path / "a", settings)
     with monkeypatch.context() as patch:
@@ -200,7 +213,9 @@ def test_a_resumed_run_equals_one_that_was_never_stopped(text, tmp_path, monkeyp
             train.train(text, tmp_path / "b", settings, save_every=every)
     assert len(tensors(tmp_path / "b")["losses"]) == (stop // every) * every
     resumed = train.train(text, tmp_path / "b", settings, resume=True)
-    assert resumed["losses"] == whole["losses"] and resumed["held_out_loss"] == whole["held_out_loss"]
+    assert (
+        resumed["losses"] == whole["losses"] and resumed["held_out_loss"] == whole["held_out_loss"]
+    )
     for file in ("train.safetensors", "model.safetensors", "merges.txt"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
 
@@ -214,14 +229,15 @@ def test_a_finished_run_that_is_resumed_stays_as_it_is(text, tmp_path):
 
 def test_a_run_may_get_more_steps_and_another_micro_batch(text, tmp_path):
     first = train.train(text, tmp_path, SMALL)["losses"]
-    more = train.train(text, tmp_path, replace(SMALL, steps=15, micro_batch=1), resume=True)["losses"]
+    longer = replace(SMALL, steps=15, micro_batch=1)
+    more = train.train(text, tmp_path, longer, resume=True)["losses"]
     assert len(more) == 15 and more[:12] == first
 
 
 OTHERS = {
-    "n_vocab": 281, "n_embd": 16, "n_head": 4, "n_layer": 2, "n_ctx": 9, "parallel_block": True, "batch": 4,
-    "optimizer": "lamb", "lr": 0.03, "warmup": 4, "final_lr": 0.2, "weight_decay": 0.2, "max_norm": 1.0,
-    "held_out": 0.1, "dtype": "float32", "seed": 1,
+    "n_vocab": 281, "n_embd": 16, "n_head": 4, "n_layer": 2, "n_ctx": 9, "parallel_block": True,
+    "batch": 4, "optimizer": "lamb", "lr": 0.03, "warmup": 4, "final_lr": 0.2, "weight_decay": 0.2,
+    "max_norm": 1.0, "held_out": 0.1, "dtype": "float32", "seed": 1,
 }  # fmt: skip
 
 
@@ -229,7 +245,9 @@ def test_resuming_with_any_other_setting_is_refused_by_its_name(text, tmp_path):
     train.train(text, tmp_path, replace(SMALL, steps=1))
     before = (tmp_path / "train.safetensors").read_bytes()
     for name, value in OTHERS.items():
-        with pytest.raises(ValueError, match=f"was trained with {name} = .* cannot go on with {value}"):
+        with pytest.raises(
+            ValueError, match=f"was trained with {name} = .* cannot go on with {value}"
+        ):
             train.train(text, tmp_path, replace(SMALL, **{name: value}), resume=True)
     assert (tmp_path / "train.safetensors").read_bytes() == before
     assert OTHERS.keys() | {"steps", "micro_batch"} == vars(SMALL).keys()
@@ -256,7 +274,9 @@ def test_another_programs_state_is_refused(text, tmp_path):
 
 
 def test_a_text_shorter_than_the_context_is_a_clear_error(tmp_path, text):
-    with pytest.raises(ValueError, match="the text has .* tokens: a window of n_ctx = 5000 needs 5001"):
+    with pytest.raises(
+        ValueError, match="the text has .* tokens: a window of n_ctx = 5000 needs 5001"
+    ):
         train.train(text[:600], tmp_path, replace(SMALL, n_vocab=258, n_ctx=5000))
     assert not (tmp_path / "train.safetensors").exists()
 
@@ -338,8 +358,9 @@ def test_a_save_puts_a_new_file_in_place_and_never_writes_into_the_old_one(text,
 # Real processes, killed.
 
 COMMAND = [
-    sys.executable, "-m", "gpt_numpy", "train", "--n-vocab", "280", "--n-embd", "16", "--n-head", "2", "--n-layer", "2",
-    "--n-ctx", "16", "--batch", "8", "--steps", "150", "--save-every", "3", "--json",
+    sys.executable, "-m", "gpt_numpy", "train",
+    "--n-vocab", "280", "--n-embd", "16", "--n-head", "2", "--n-layer", "2", "--n-ctx", "16",
+    "--batch", "8", "--steps", "150", "--save-every", "3", "--json",
 ]  # fmt: skip
 
 
@@ -375,7 +396,9 @@ def test_json_is_one_object_and_nothing_else_is_on_stdout(unbroken):
     assert result.keys() >= {"losses", "held_out_loss", "tokens_per_second", "mfu"}
 
 
-def test_a_run_killed_at_random_moments_and_resumed_equals_the_unbroken_one(text_file, unbroken, tmp_path):
+def test_a_run_killed_at_random_moments_and_resumed_equals_the_unbroken_one(
+    text_file, unbroken, tmp_path
+):
     out, more, kills = tmp_path / "out", [], 0
     rng = np.random.default_rng()  # at another moment every time: a failure shows the delay
     for _ in range(3):
@@ -416,13 +439,16 @@ main(sys.argv[1:])
 def test_a_run_killed_while_saving_keeps_the_last_good_state(text_file, unbroken, tmp_path):
     out = tmp_path / "out"
     arguments = [*COMMAND[3:], "--text", str(text_file), "--out", str(out)]
-    done = subprocess.run([sys.executable, "-c", KILLED_WHILE_SAVING, *arguments], cwd=ROOT, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_WHILE_SAVING, *arguments], cwd=ROOT, capture_output=True
+    )
     assert done.returncode != 0
     assert len(tensors(out)["losses"]) == 3  # of the second save, after the one before any step
     process = start(text_file, out, "--resume")
     stdout, _ = process.communicate(timeout=60)
     assert json.loads(stdout)["losses"] == json.loads(unbroken[1])["losses"]
-    assert (out / "model.safetensors").read_bytes() == (unbroken[0] / "model.safetensors").read_bytes()
+    unbroken_model = (unbroken[0] / "model.safetensors").read_bytes()
+    assert (out / "model.safetensors").read_bytes() == unbroken_model
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for another process")
@@ -435,7 +461,9 @@ def test_ctrl_c_ends_with_one_line_and_the_run_can_be_resumed(text_file, tmp_pat
     assert process.returncode == 130 and stdout == ""
     assert stderr.rstrip().splitlines()[-1] == "interrupted" and "Traceback" not in stderr
     done = len(tensors(out)["losses"])
-    assert done and json.loads(read_metadata(out / "train.safetensors")["settings"])["n_embd"] == 16
+    assert (
+        done and json.loads(read_metadata(out / "train.safetensors")["settings"])["n_embd"] == 16
+    )
     process = start(text_file, out, "--resume", "--steps", str(done + 2))
     stdout, _ = process.communicate(timeout=60)
     assert len(json.loads(stdout)["losses"]) == done + 2
