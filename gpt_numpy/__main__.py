@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 
 INFINITY = float("inf")
@@ -200,10 +201,35 @@ def keep_memory():
                 libc.mallopt(option, value)
 
 
+def lazily(module, name):
+    """A room's function, for the command line; the room is imported when it is called."""
+    return lambda *args: getattr(import_module(f"gpt_numpy.{module}"), name)(*args)
+
+
 COMMANDS = {  # name -> help, what adds its options to a parser, what runs it
     "generate": ("write text that continues a prompt", generate_options, generate),
     "train": ("train a GPT on a text, on one device or a mesh", train_options, train),
-}
+    "mfu": (
+        "the MFU of a measured step, under every paper's convention",
+        lazily("flops", "add_mfu"), lazily("flops", "main_mfu"),
+    ),
+    "simulate": (
+        "one training step of a cluster: seconds, MFU, memory, timeline",
+        lazily("cluster", "add_simulate"), lazily("cluster", "main_simulate"),
+    ),
+    "plan": (
+        "search for the fastest layout that fits",
+        lazily("plan", "add_plan"), lazily("plan", "main_plan"),
+    ),
+    "megascale": (
+        "MegaScale's tables 2 and 3, published and simulated",
+        lazily("papers", "add_published"), lazily("papers", "main_megascale"),
+    ),
+    "published": (
+        "every published run, published and simulated",
+        lazily("papers", "add_published"), lazily("papers", "main_published"),
+    ),
+}  # fmt: skip
 
 
 def parse(argv):

@@ -9,6 +9,7 @@ a = n_head, V = n_vocab, t = tp, p = pp, m micro-batches per pipeline, v = virtu
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
 from collections import namedtuple
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from gpt_numpy.hardware import GPUS
+from gpt_numpy.hardware import GPUS, gpu
 
 
 class Config(NamedTuple):
@@ -357,6 +358,29 @@ def format_mfu(report):
         lines.append(f"{row['percent']:6.2f} % {row['kind']}  {row['convention']}")
         lines += [f"              {row['counts']}", f"              [{row['source']}]"]
     return "\n".join([*lines, "", *report["notes"]])
+
+
+def add_mfu(parser):
+    """The options of the command `mfu`."""
+    add = parser.add_argument
+    add("--model", required=True, help="a name, such as gpt3-175b")
+    add("--gpus", type=int, required=True, metavar="N")
+    add("--gpu", default="a100", help=f"one of {', '.join(GPUS)} (default: a100)")
+    add("--batch", type=int, required=True, metavar="N", help="sequences in a step")
+    add("--seconds", type=float, required=True, metavar="S", help="of a step")
+    add("--vocab", type=int, metavar="N", help="tokens in the vocabulary, in place of the model's")
+    add("--n-ctx", type=int, metavar="N", help="tokens in a sequence, in place of the model's")
+    add("--peak", type=float, metavar="TFLOP/s", help="of a GPU, in place of its dense peak")
+    add("--json", action="store_true", help="print one JSON object")
+
+
+def main_mfu(args):
+    """Print a run's utilisation under every convention."""
+    given = {"n_vocab": args.vocab, "n_ctx": args.n_ctx}
+    config = model(args.model)._replace(**{k: n for k, n in given.items() if n is not None})
+    peak = None if args.peak is None else args.peak * 1e12
+    report = mfu_report(config, args.gpus, gpu(args.gpu), args.batch, args.seconds, peak)
+    print(json.dumps(report) if args.json else format_mfu(report))
 
 
 # Memory
