@@ -201,6 +201,12 @@ def keep_memory():
                 libc.mallopt(option, value)
 
 
+def simulate(args):
+    from gpt_numpy import cluster, timeline
+
+    timeline.save(cluster.main_simulate(args), args.svg, args.trace)
+
+
 def lazily(module, name):
     """A room's function, for the command line; the room is imported when it is called."""
     return lambda *args: getattr(import_module(f"gpt_numpy.{module}"), name)(*args)
@@ -215,7 +221,7 @@ COMMANDS = {  # name -> help, what adds its options to a parser, what runs it
     ),
     "simulate": (
         "one training step of a cluster: seconds, MFU, memory, timeline",
-        lazily("cluster", "add_simulate"), lazily("cluster", "main_simulate"),
+        lazily("cluster", "add_simulate"), simulate,
     ),
     "plan": (
         "search for the fastest layout that fits",

@@ -7,8 +7,8 @@ sums of gradients over dp, ZeRO's traffic, the optimizer. Ranks that do the same
 
 What is a formula here and not a program: communication between stages and over dp costs what
 cost.Cost says of its bytes, and the two do not slow each other down; sums of gradients over the
-micro-batches are fp32, added up by the matmuls that make them; a link's bandwidth is the data
-sheet's, but for NVLink; `fixed` and `stragglers` of cost.Constants have no program at all.
+micro-batches are fp32, added up by the matmuls that make them; overlapped communication over tp
+comes in tiles, see `Tiled`; `fixed` and `stragglers` of cost.Constants have no program at all.
 """
 
 import argparse
@@ -259,7 +259,7 @@ class Span(NamedTuple):
     """Something that takes time on a lane of a timeline."""
 
     lane: str
-    kind: str  # forward, backward, send, gather, reduce, optimizer, fixed
+    kind: str  # one of timeline.KINDS
     name: str
     start: float  # s
     end: float  # s
@@ -523,7 +523,7 @@ def once_a_step(setup, cost, m, stages, spans):
     busy = [m * sum(chunk.parts for chunk in stage.chunks) for stage in stages]  # [4] each
     r = int(np.argmax([sum(parts) for parts in busy]))
     parts = dict(zip(PARTS, map(float, busy[r]))) | {"pp": stages[r].pp, "dp": stages[r].dp}
-    parts["bubble"] = last - sum(parts.values())
+    parts["bubble"] = max(0.0, last - sum(parts.values()))  # not -1e-17
     nodes = max(1, gpus / setup.gpu.node_size)
     parts["stragglers"] = setup.constants.stragglers * log2(nodes) * last
     parts["optimizer"] = max(float(seconds) for seconds, _ in optimizer_of(setup))

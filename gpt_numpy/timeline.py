@@ -136,7 +136,7 @@ def svg(spans, width=1200):
         '<rect class="page" width="100%" height="100%"/>',
     ]
     for i, kind in enumerate(kinds):
-        x = label + 120 * i
+        x = label + min(120, (width - label) // len(kinds)) * i
         parts.append(f'<rect class="{kind}" x="{x}" y="12" width="14" height="14"/>'
                      f'<text x="{x + 20}" y="24">{kind}</text>')  # fmt: skip
     for i, (lane, own) in enumerate(rows.items()):

@@ -1,6 +1,7 @@
 """`python -m lessons`: list, run, present, check, render and hand out the lessons."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -54,6 +55,9 @@ def main(argv=None):
     )
     try:
         return run(**vars(parser.parse_args(argv)))
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (ValueError, OSError) as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return 1

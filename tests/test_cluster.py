@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gpt_numpy import cluster, layers, papers, plan
+from gpt_numpy import cluster, flops, layers, papers, plan
 from gpt_numpy.checkpoint import flatten, unflatten
 from gpt_numpy.cluster import Chunk, Piece, Setup, pieces, replay, run_model, simulate
 from gpt_numpy.cost import CONSTANTS, PRIOR, Cost
@@ -529,7 +529,7 @@ def test_plan_refuses_what_does_not_fit():
 
 def command(name, text, capsys):
     parser = argparse.ArgumentParser()
-    room = {"simulate": cluster, "plan": plan}.get(name, papers)
+    room = {"simulate": cluster, "plan": plan, "mfu": flops}.get(name, papers)
     getattr(room, f"add_{name}")(parser)
     getattr(room, f"main_{name}")(parser.parse_args(text.split()))
     return capsys.readouterr().out
@@ -591,6 +591,31 @@ def test_12288_and_100000_gpus_take_two_seconds_and_300_megabytes():
         out = subprocess.run(call, capture_output=True, text=True, check=True).stdout
         cpu, peak = json.loads(out.splitlines()[-1])
         assert cpu < 2 and peak < 300e6
+
+
+def test_a_sliding_windows_gain_is_shown_by_all_pairs_and_by_those_attended(
+        capsys, compared, monkeypatch):  # fmt: skip
+    rows = {row["row"]: row for row in compared}
+    monkeypatch.setattr(papers, "compare", lambda run: rows[run.id])
+    steps = json.loads(command("megascale", "--json", capsys))["table 3"]
+    before, after = steps[1:3]
+    assert (before["step"], after["step"]) == ("parallel block", "sliding window")
+    c, name = model("megascale-175b"), "MFU of pairs attended"
+    for step, window in ((before, None), (after, 512)):
+        share = training_flops(c, 1, causal=True, window=window) / training_flops(c, 1)
+        assert step[name] == pytest.approx(share * step["simulated"])
+    assert 0 < after[name] - before[name] < after["gain simulated"]
+
+
+def test_mfu_names_every_convention_and_a_sparse_peak(capsys):
+    options = "--model gpt3-175b --gpus 12288 --gpu a100 --batch 6144 --seconds 6.34 --vocab 64000"
+    text = command("mfu", options, capsys)
+    assert all(name in text for name in flops.CONVENTIONS) and " 55.7" in text.split("matmul")[0]
+    assert "sparse peak of A100-80G" in command("mfu", f"{options} --peak 624", capsys)
+    rows = json.loads(command("mfu", f"{options} --json", capsys))["rows"]
+    assert [row["convention"] for row in rows] == [*flops.CONVENTIONS]
+    with pytest.raises(ValueError, match="seconds is 0.0: it must be a number above 0"):
+        command("mfu", options.replace("6.34", "0"), capsys)
 
 
 @pytest.mark.parametrize("name", ["megascale", "published"])

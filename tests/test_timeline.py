@@ -111,6 +111,9 @@ def test_the_picture_stands_alone_with_tooltips_a_legend_and_a_dark_page():
     words = {text.text for text in root.iter(f"{name}text")}
     assert {"forward", "backward", "reduce", "bubble", "stage 0", "stage 0 dp", "stage 1"} <= words
     assert "prefers-color-scheme: dark" in picture
+    every = [Span("stage 0", kind, kind, i, i + 1) for i, kind in enumerate(timeline.KINDS)]
+    legend = ElementTree.fromstring(timeline.svg(every)).iter(f"{name}text")
+    assert max(float(text.get("x")) for text in legend if text.text in timeline.KINDS) < 1150
     assert not re.search(r'(href|src)=|url\(|@import', picture)
     bars = [r for r in root.iter(f"{name}rect") if r.find(f"{name}title") is not None]
     for bar in bars:
