@@ -492,8 +492,12 @@ def _infer(name, function, operands, dtype):
     arrays = [x for x in operands if isinstance(x, DeviceArray)]
     dtypes, ndim = {x.dtype for x in arrays}, max(x.ndim for x in arrays)
     half = np.dtype(np.float32) if bfloat16 in dtypes else float16
-    if name == "matmul" and min(x.ndim for x in arrays) < 2:
-        raise ValueError("matmul: without numbers, both need two axes at least")
+    if name == "matmul" and 1 in (x.ndim for x in arrays):  # a vector is one row, or one column
+        a, b = operands
+        rows = a if a.ndim > 1 else np.expand_dims(a, 0)
+        columns = b if b.ndim > 1 else np.expand_dims(b, 1)
+        raw, dtype = _infer(name, function, (rows, columns), dtype)
+        return raw.squeeze((-2,) * (a.ndim == 1) + (-1,) * (b.ndim == 1)), dtype
     asked = [np.empty((0, *[1] * (ndim - x.ndim), *x.shape), half if x.dtype == float16 else
                       _stand_in(x.dtype)) if isinstance(x, DeviceArray) else x for x in operands]
     try:

@@ -566,10 +566,17 @@ def test_arrays_without_numbers_take_no_memory():
     assert peak < 2e6
 
 
-def test_vectors_multiply_with_numbers_and_are_refused_without():
+@pytest.mark.parametrize("a, b", [([3], [3, 2]), ([4, 3], [3]), ([3], [3]), ([3], [5, 3, 2])])
+def test_vectors_multiply_as_rows_or_columns(a, b):
+    gpu = Device(0)
+    expected = np.ones(a) @ np.ones(b)
+    with_numbers = gpu.put(np.ones(a)) @ gpu.put(np.ones(b))
+    assert with_numbers.shape == expected.shape == (gpu.empty(a) @ gpu.empty(b)).shape
+    assert gpu.matmul_flops == 2 * 2 * 3 * expected.size
+
+
+def test_vectors_multiply_with_numbers():
     gpu = Device(0)
     x, w = np.arange(3.0), np.ones((3, 2))
     assert (gpu.put(x) @ gpu.put(w)).numpy().tolist() == (x @ w).tolist()
     assert gpu.matmul_flops == 2 * 3 * 2
-    with pytest.raises(ValueError, match="two axes"):
-        gpu.empty(3) @ gpu.empty((3, 2))
