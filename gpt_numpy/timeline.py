@@ -122,7 +122,7 @@ def svg(spans, width=1200):
     spans = with_bubbles(spans)
     rows, end = lanes(spans), max(span.end for span in spans)
     label, height, top = 8 * max(map(len, rows)) + 16, 26, 44
-    scale, bottom = (width - label - 20) / end, top + height * len(rows)
+    scale, bottom = (width - label - 36) / end, top + height * len(rows)
     kinds = [kind for kind in KINDS if any(span.kind == kind for span in spans)]
     css = [".svg text{font:13px sans-serif;fill:#222} rect.page{fill:#fff}"]
     css += [f".{kind}{{fill:{KINDS[kind][1]}}}" for kind in kinds]

@@ -42,9 +42,9 @@ def bars(title, rows, unit=""):
                 f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="20" fill="{colour}"/>'
             )
             x += width
-        lines.append(
-            f'<text x="{x + 6:.1f}" y="{y + 14}">{sum(parts.values()):,.4g} {escape(unit)}</text>'
-        )
+        total = sum(parts.values())
+        text = f"{total:,.0f}" if abs(total) >= 1000 else f"{total:.4g}"
+        lines.append(f'<text x="{x + 6:.1f}" y="{y + 14}">{text} {escape(unit)}</text>')
     x, y = left, 38 + 26 * len(rows)
     for name, colour in zip(names, colours * len(names)):
         if name:
@@ -53,7 +53,7 @@ def bars(title, rows, unit=""):
                 f'<text x="{x + 15}" y="{y + 14}">{escape(name)}</text>'
             )
             x += 30 + 8 * len(name)
-    width, height = max(left + 490 + 8 * len(unit), x), y + (26 if names != [""] else 6)
+    width, height = max(left + 520 + 8 * len(unit), x), y + (26 if names != [""] else 6)
     # Grey text is legible on white and on black.
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '

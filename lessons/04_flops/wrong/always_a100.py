@@ -1,0 +1,5 @@
+# caught by: check_a_published_7b_row
+# The peak is a constant of the code.
+def mfu(tokens_per_second, n_params, n_layer, n_embd, seq, gpus, gpu):
+    per_token = 6 * n_params + 12 * n_layer * n_embd * seq
+    return tokens_per_second * per_token / (gpus * 312e12)
