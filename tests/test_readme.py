@@ -1,4 +1,4 @@
-"""Every command of the README runs, and prints what stands below it; every link leads somewhere."""
+"""Every command of the README prints what stands below it, and every link leads somewhere."""
 
 import re
 import shlex

@@ -2,7 +2,7 @@
 
 Layer norms, residual sums and embeddings then hold 1/tp of the activations (arXiv 2205.05198,
 section 4.2.2). An all-reduce is a reduce-scatter and an all-gather, so splitting it in two sends
-no more bytes:
+no more bytes; but a linear layer gathers its input once more going backward, to hold a part only:
 
     enter   forward: all-gather        backward: reduce-scatter
     leave   forward: reduce-scatter    backward: all-gather

@@ -1,0 +1,11 @@
+# caught by: check_bytes_on_one_rank
+# The formula counts elements, so multiply by the bytes of an element.
+def activation_bytes(
+    seq, micro_batch, n_embd, n_head, tp=1, sequence_parallel=False, recompute="none"
+):
+    sbh, scores = seq * micro_batch * n_embd, 5 * n_head * seq**2 * micro_batch
+    if recompute != "none":
+        scores = 0
+    if recompute == "full":
+        return 2 * 2 * sbh / (tp if sequence_parallel else 1)
+    return 2 * (10 * sbh / (tp if sequence_parallel else 1) + (24 * sbh + scores) / tp)
