@@ -66,16 +66,6 @@ def test_a_lesson_says_what_it_is_for_and_ends_with_questions(lesson):
 
 
 @lesson
-def test_links_lead_to_something(lesson):
-    for target in re.findall(
-        r"\]\(([^)]+)\)", (lesson.folder / "README.md").read_text(encoding="utf-8")
-    ):
-        assert target.startswith("https://") or (lesson.folder / target.split("#")[0]).exists(), (
-            target
-        )
-
-
-@lesson
 def test_the_page_has_the_lessons_prose_and_code(lesson):
     text, at = (lesson.folder / "README.md").read_text(encoding="utf-8"), 0
     for cell in cells.read(lesson.folder / "lesson.py"):
