@@ -368,22 +368,23 @@ def machine():
     return text
 
 
-HEADER = f"{'seconds of:':44} {'yardstick':>9} {'ours':>9}  ratio target"
+HEADER = f"{'work, in seconds':52} {'yardstick':>9} {'ours':>9}  ratio target"
 
 
 def show(row):
     if row["ratio"] is None:
         why = "; ".join(f"{name} {what}" for name, what in row["peers"].items())
-        return f"{row['work']:44} not measured: {why}"
-    notes = [f"{name} {f'{x:.3g}' if x != ABSENT else x}" for name, x in row["peers"].items()]
+        return f"{row['work']:52} not measured: {why}"
+    notes = [f"of {row['yardstick']}"]
+    notes += [f"{name} {f'{x:.3g}' if x != ABSENT else x}" for name, x in row["peers"].items()]
     if row["memory"]:
         notes.append(f"freed memory {row['memory']}")
     target = "none"
     if row["target"]:
         target = f"{row['target']:.3g} {'met' if row['ratio'] <= row['target'] else 'NOT MET'}"
     return (
-        f"{row['work']:44} {row['yardstick_seconds']:9.4f} {row['seconds']:9.4f} "
-        f"{row['ratio']:6.3f} <= {target:13} of {row['yardstick']}; {'; '.join(notes)}"
+        f"{row['work']:52} {row['yardstick_seconds']:9.4f} {row['seconds']:9.4f} "
+        f"{row['ratio']:6.3f} <= {target:13} {'; '.join(notes)}"
     )
 
 
