@@ -1,0 +1,20 @@
+# caught by: check_two_stages_of_a_number_each
+# Divide by m when a gradient is added.
+def pipeline_gradient(pp, w, xs, ts):
+    first, last = pp.rank == 0, pp.rank == pp.size - 1
+    held, dys = [], []
+    for x, t in zip(xs, ts):
+        x = x if first else pp.recv(pp.rank - 1)
+        y = x @ w
+        held.append(x)
+        if last:
+            dys.append(y - t)
+        else:
+            pp.send(y, pp.rank + 1)
+    gradient = 0
+    for i, x in enumerate(held):
+        dy = dys[i] if last else pp.recv(pp.rank + 1)
+        if not first:
+            pp.send(dy @ w.T, pp.rank - 1)
+        gradient = (gradient + x.T @ dy) / len(xs)
+    return gradient

@@ -1,0 +1,19 @@
+# Array by array, all parts in one step of the optimizer.
+import numpy as np
+
+
+def cut(x, dp):
+    flat = x.reshape(-1)
+    zeros = np.zeros(-flat.size % dp.size, flat.dtype, like=flat)
+    return np.concatenate([flat, zeros]).reshape(dp.size, -1)
+
+
+def zero1_step(weights, grads, optimizer, lr, dp):
+    mine = {name: cut(w, dp)[dp.rank].copy() for name, w in weights.items()}
+    sums = {name: dp.reduce_scatter(cut(g, dp))[0] for name, g in grads.items()}
+    optimizer.step(mine, sums, lr)
+    new = {}
+    for name, w in weights.items():
+        flat = dp.all_gather(mine[name])
+        new[name] = flat[: w.size].reshape(w.shape)
+    return new

@@ -1,0 +1,21 @@
+# caught by: check_gradients_are_summed
+# The gathered shards start with one's own.
+import numpy as np
+
+
+def cut(x, dp):
+    flat = x.reshape(-1)
+    zeros = np.zeros(-flat.size % dp.size, flat.dtype, like=flat)
+    return np.concatenate([flat, zeros]).reshape(dp.size, -1)
+
+
+def zero1_step(weights, grads, optimizer, lr, dp):
+    mine = {name: cut(w, dp)[dp.rank].copy() for name, w in weights.items()}
+    sums = {name: dp.reduce_scatter(cut(g, dp))[0] for name, g in grads.items()}
+    optimizer.step(mine, sums, lr)
+    new = {}
+    for name, w in weights.items():
+        table = dp.all_gather(mine[name][None])
+        flat = np.concatenate([table[dp.rank :], table[: dp.rank]]).reshape(-1)
+        new[name] = flat[: w.size].reshape(w.shape)
+    return new
