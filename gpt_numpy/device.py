@@ -501,7 +501,8 @@ def _infer(name, function, operands, dtype):
     asked = [np.empty((0, *[1] * (ndim - x.ndim), *x.shape), half if x.dtype == float16 else
                       _stand_in(x.dtype)) if isinstance(x, DeviceArray) else x for x in operands]
     try:
-        y = function(*asked)
+        with np.errstate(all="ignore"):  # a scalar may be too large for the stand-in
+            y = function(*asked)
     except ValueError:
         raise ValueError(f"{name}: {' and '.join(map(what, arrays))} do not fit") from None
     if dtype is None:

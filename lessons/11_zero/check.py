@@ -205,6 +205,25 @@ def check_it_is_under_way_and_waits_for_nobody(reduce_scatter):
         )
 
 
+def check_gradients_are_let_go(reduce_scatter):
+    shapes = {"w": (40, 10), "b": (9,)}
+
+    def program(rank, grads):
+        before, copy = rank.device.held, {name: x.copy() for name, x in grads.items()}
+        wait = a_function(reduce_scatter(copy, rank.dp))
+        del copy
+        shards = wait()
+        more = rank.device.held - before
+        if more >= 8 * 409:
+            raise AssertionError(
+                f"{more} bytes more are held after the reduction of {8 * 409}, whose shards have "
+                "a quarter of that: the function that waits still holds the gradients"
+            )
+        return shards
+
+    on_ranks(program, Mesh(dp=4), [bucket(shapes, rank) for rank in range(4)])
+
+
 # ---- all_gather
 
 

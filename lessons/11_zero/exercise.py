@@ -35,7 +35,8 @@ def reduce_scatter(grads, dp):
 
     What that function returns is {name: this rank's shard [k] of the sum over all ranks}. The
     whole bucket travels in a single dp.reduce_scatter, which is under way when this returns
-    (async_op=True), so that the rank can compute on until it calls the function.
+    (async_op=True), so that the rank can compute on until it calls the function. The function
+    holds names and sizes, but not the gradients: their memory is free as soon as they are sent.
     grads: {name: array of any shape}, this rank's part of the sum. dp: a group.
 
     >>> from gpt_numpy.mesh import Mesh, run
@@ -114,6 +115,7 @@ def clip_shards(shards, max_norm, dp):
 # reduce_scatter  Each array's rows [n, k] first. Joined along axis 1 they are [n, sum of all k]:
 #                 row r is what rank r shall have. dp.reduce_scatter cuts along axis 0, so each
 #                 rank gets one row, [1, sum of all k]; cut it at the ends of the names' shards.
+#                 A variable that the inner function uses is held by it: take list(grads) before.
 # all_gather      The same backwards: what is gathered is [n, sum of all k], and the columns of one
 #                 name are that array's rows [n, k]. The shape says how many are no padding.
 # zero1_step      Row r of a weight is a view: the optimizer would write into the weight.

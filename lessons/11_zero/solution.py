@@ -22,7 +22,8 @@ def reduce_scatter(grads, dp):
     tables = [rows(g, dp.size) for g in grads.values()]  # [n, k] each
     work = dp.reduce_scatter(np.concatenate(tables, axis=1), async_op=True)  # [1, sum of k]
     ends = list(accumulate(table.shape[1] for table in tables))
-    return lambda: dict(zip(grads, np.split(work.wait()[0], ends[:-1])))
+    names = list(grads)  # the function holds these, and not the gradients
+    return lambda: dict(zip(names, np.split(work.wait()[0], ends[:-1])))
 
 
 def all_gather(shards, shapes, dp):
