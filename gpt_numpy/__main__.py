@@ -252,9 +252,10 @@ def parse(argv):
 
 
 def main(argv=None):
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.reconfigure(errors="replace")  # a console that lacks a character prints "?"
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        getattr(sys, name).reconfigure(errors="replace")  # prints "?" where a character lacks
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
         keep_memory()

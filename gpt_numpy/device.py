@@ -301,6 +301,9 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     __float__, __int__, __bool__, __index__ = map(_read_by, (float, int, bool, operator.index))
 
+    def __deepcopy__(self, memo):
+        return self.copy()
+
     def __len__(self):
         return len(self._raw)
 

@@ -6,7 +6,8 @@ right and needs no mask for that: no token reads what comes after it.
 
 `enter` and `leave` stand where tensor-parallel ranks talk (f and g of arXiv 1909.08053, section
 3); on one device they do nothing. Each of tp ranks has h/tp heads and 4d/tp hidden units, and
-`leave` sums what they make of them.
+`leave` sums what they make of them: {partial: tp} marks arrays that are the addends of that sum.
+`like=x` makes an array on x's device, of which NumPy's arrays know only one.
 """
 
 import numpy as np

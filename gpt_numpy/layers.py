@@ -95,6 +95,7 @@ def linear_sum(xs, *params, leave=IDENTITY):
     def back(dy):
         whole = leave.backward(dy)  # [n, d]
         dxs = [whole @ p["w"].T for p in params]  # [n, d] @ [d, k/tp] -> [n, k/tp]
+        # sequence parallel: dy has a part of the tokens, so b's gradient is still to be summed
         return dxs, [{"w": x.T @ whole, "b": dy.sum(axis=0)} for x in xs]
 
     return y, back

@@ -194,9 +194,10 @@ class Group:
         return self._collective("all_reduce", x, async_op, op=_known(op))
 
     def all_gather(self, x, axis=0, async_op=False):
-        return self._collective("all_gather", x, async_op, axis=axis)
+        return self._collective("all_gather", x, async_op, axis=_axis(x, axis))
 
     def reduce_scatter(self, x, op="sum", axis=0, async_op=False):
+        axis = _axis(x, axis)
         return self._collective("reduce_scatter", x, async_op, op=_known(op), axis=axis)
 
     def all_to_all(self, x, axis=0, join=None, async_op=False):
@@ -227,6 +228,12 @@ class Group:
     def _collective(self, call, x, async_op, then=identity, **options):
         result = then(RING[call](self, x, **options) if self.size > 1 else x)
         return Done(result) if async_op else result
+
+
+def _axis(x, axis):
+    if not -np.ndim(x) <= axis < np.ndim(x):
+        raise ValueError(f"axis {axis} of an array with {np.ndim(x)} axes")
+    return axis
 
 
 def _known(op):
@@ -267,6 +274,8 @@ class Work:
 
     def agreement(self):
         """What must be the same on all ranks of a collective."""
+        if self.call == "all_to_all":  # parts may differ in shape
+            return self.call, self.options, [part.dtype for part in self.x]
         if self.call not in ("all_reduce", "reduce_scatter", "all_gather"):
             return self.call, self.options
         shape = list(self.x.shape)
@@ -442,6 +451,7 @@ class Mesh:
         self.size = dp * pp * tp
         self.grid = np.arange(self.size).reshape(dp, pp, tp)
         self.devices = [Device(i, cost) for i in range(self.size)]
+        overlap = [overlap] if isinstance(overlap, str) else overlap
         self.algorithm, self.overlap = algorithm, frozenset(overlap)
 
     def coordinates(self, rank):
@@ -471,10 +481,16 @@ class Rank:
         """A group of any ranks, this one among them; all must say the same name and ranks."""
         key = name, tuple(ranks)
         if key not in self._groups:
-            self._groups[key] = SimulatedGroup(
-                *key, key[1].index(self.rank), self.device, self._ranks_in_turn,
-                self.mesh.algorithm, name in self.mesh.overlap)
+            others = set(key[1]) - set(range(self.mesh.size))
+            if others or len(set(key[1])) < len(key[1]) or self.rank not in key[1]:
+                raise ValueError(f"{self} asks for a group {name!r} of {list(ranks)}: they must "
+                                 f"differ, be 0 to {self.mesh.size - 1}, and it among them")
+            self._groups[key] = self.new_group(*key)
         return self._groups[key]
+
+    def new_group(self, name, ranks):
+        return SimulatedGroup(name, ranks, ranks.index(self.rank), self.device,
+                              self._ranks_in_turn, self.mesh.algorithm, name in self.mesh.overlap)
 
 
 def run(program, mesh, *args):

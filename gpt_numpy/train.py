@@ -199,12 +199,30 @@ def go_on(out, text, settings):
         )
     # copies, for Windows replaces no file that is mapped
     state = {name: a.copy() for name, a in read_safetensors(path).items()}
-    found = json.loads(read_metadata(path).get("settings", "{}"))
+    try:
+        found = dict(json.loads(read_metadata(path)["settings"]))
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"{path} says no settings: it is no run of this program") from None
     for name, value in recorded(text, settings).items():
         if found.get(name) != value and name not in ("steps", "micro_batch"):
             was, now = ("another one", "this one") if name == "text" else (found.get(name), value)
             raise ValueError(f"{path} was trained with {name} = {was}, it cannot go on with {now}")
+    check_state(path, state, settings)
     return state
+
+
+def check_state(path, state, settings):
+    """Refuse a state that lacks an array, or has it in another shape."""
+    n_vocab, n_ctx, d = settings.n_vocab, settings.n_ctx, settings.n_embd
+    shapes = gpt2_shapes(n_vocab, n_ctx, d, settings.n_layer, settings.parallel_block)
+    expected = {kind + name: shape for name, shape in shapes.items() for kind in ("", "m.", "v.")}
+    steps = state.get("t")
+    expected |= {"t": (), "losses": (int(steps),) if np.ndim(steps) == 0 and steps else (0,)}
+    for name, shape in expected.items():
+        a = state.get(name)
+        if a is None or a.shape != shape or a.dtype.kind != ("i" if name == "t" else "f"):
+            raise ValueError(f"{path} is damaged: {name} should be of shape {shape}, it is "
+                             + ("missing" if a is None else f"{a.shape} {a.dtype}"))
 
 
 def loop(model, ids, settings, losses, save_every=0, save=None):
@@ -262,12 +280,16 @@ def train(text, out, settings, resume=False, save_every=100, half=False, layout=
         from gpt_numpy import mpi
 
         leads, execute = mpi.rank()[0] == 0, mpi.run
+        mpi.check(layout.dp * layout.pp * layout.tp)
     if leads and not resume:
         start(out, text, settings)
     if mpi:
         mpi.barrier()  # now process 0 has made the folder
     state = go_on(out, text, settings) if resume else None
     tokenizer = Tokenizer.from_file(out / "merges.txt")
+    if tokenizer.n_vocab != settings.n_vocab:
+        raise ValueError(f"{out / 'merges.txt'} has {tokenizer.n_vocab} tokens, the model "
+                         f"{settings.n_vocab}: it is another run's")
     cut = len(text) - int(len(text) * settings.held_out)
     ids = np.array(tokenizer.encode(text[:cut]), np.int64)  # [n]
     held_out = np.array(tokenizer.encode(text[cut:]), np.int64)  # [n]

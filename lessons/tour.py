@@ -1,7 +1,7 @@
 # %% [markdown]
 # # The tour
 #
-# One 60-line forward pass, four worlds. **The first: NumPy.** A small GPT-2, trained by this
+# One short forward pass, four worlds. **The first: NumPy.** A small GPT-2, trained by this
 # package, goes on from a prompt.
 
 # %%

@@ -85,7 +85,7 @@ class Gradients:
         return reduced
 
 
-def reduced(layer, add):
+def handing_over(layer, add):
     """The layer, its gradients handed to `add(p, gradients)` as soon as they are there."""
 
     def run(x, p, *args):

@@ -129,7 +129,7 @@ class Model:
             optimizer, rate = OPTIMIZERS[settings.optimizer], settings.weight_decay
             self.optimizer = optimizer(self.trained(), weight_decay=rate, decay=decayed(whole))
         self.optimizer.total = self.total_by_name
-        self.layers = self.replace_layers()
+        self.layers, self.in_flight = self.replace_layers(), 0
 
     def users(self, name):
         """The numbers of the chunks that use a weight.
@@ -161,7 +161,7 @@ class Model:
         replaced = split_layers(self.layout, self.rank.tp, self.config.n_vocab)
         if self.layout.zero == 3:
             replaced = [zero.gathered(layer, self.gather, self.release) for layer in replaced]
-        return layers.Layers(*[data.reduced(layer, self.add) for layer in replaced])
+        return layers.Layers(*[data.handing_over(layer, self.add) for layer in replaced])
 
     def gather(self, p):
         prefix = self.prefixes.get(id(p), "")

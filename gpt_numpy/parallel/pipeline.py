@@ -60,6 +60,8 @@ def interleaved(stage, pp, micro_batches, virtual_stages):
         for i in range(pp)
     ]
     backward = [Action("B", i, virtual_stages - 1 - chunk) for _, i, chunk in forward]
+    # (virtual_stages - 1) * pp F lead to the last chunk. Each stage further from the end has two
+    # more: one while its output goes on to the end, one while the gradient comes back
     warm_up = 2 * (pp - stage - 1) + (virtual_stages - 1) * pp
     return in_turn(forward, backward, min(len(forward), warm_up))
 

@@ -3,7 +3,7 @@
     stage  each rank has 1/dp of    sent per step, of Psi parameters (section 7)
     1      the optimizer's state    reduce-scatter gradients, all-gather weights: as an all-reduce
     2      and the gradients        the same, in each micro-batch
-    3      and the weights          weights are gathered twice a layer, forward and backward
+    3      and the weights          weights gathered for a layer twice, forward and backward
 
 Every array is flattened, padded with zeros to a multiple of dp, and cut: rank r has row r of
 [dp, k]. Since each array keeps its name, weight decay, LAMB's norms and checkpoints work as

@@ -246,7 +246,7 @@ def step(batch, buckets=True):
         gradients.add(flatten(grads, prefixes.get(id(p), "")))
 
     watched = timeline.watch(layers.Layers(), device)
-    reduced = layers.Layers(*[data.reduced(layer, add) for layer in watched])
+    reduced = layers.Layers(*[data.handing_over(layer, add) for layer in watched])
     ids = device.empty((batch, c.n_ctx), np.int64)  # [b, s]
     _, back = layers.gpt2(ids, tree, ids, 1, c.n_head, reduced)
     back()
@@ -381,11 +381,13 @@ for dp in (1, 2, 4, 8):
 show_svg(bars("What a rank holds at most", rows, "kB"), "what a rank holds")
 
 # %% [markdown]
-# (The few bytes more are the count of tokens and the loss.) FLOPs and activations are divided.
+# (The few bytes more are the count of tokens and the loss.) FLOPs are divided, and so are
+# activations; from dp 4 on memory is fullest at another moment, whatever the batch is.
 # Weights, gradients and the optimizer's moments are not: each rank has them all, the same as all
 # others. A model that does not fit on one device does not fit on a thousand. Lesson 11 removes
 # that waste; before, lessons 8 to 10 split the model itself.
-#
+
+# %% [markdown]
 # ## Three questions
 #
 # Answer first, then change a cell and run it.

@@ -312,7 +312,8 @@ print(table(split["ranks"]))
 # Read the table as you would a cluster's monitor. Ranks 0, 1 and 4, 5 are first stages, and have
 # two micro-batches in flight; the others are last stages, and have the head's products. Each pair
 # in `tp` sends the most, and all within the pair.
-#
+
+# %% [markdown]
 # ## Three questions
 #
 # Answer first, then change a cell and run it.
@@ -321,5 +322,5 @@ print(table(split["ranks"]))
 #    profit if `pp` changed slowest, as in Megatron-LM? (`mesh.along`, and `// 4`)
 # 2. `SumsAll` is right with dp 2. Is it still with `Layout(dp=2, zero=1)`? By what factor would it
 #    be wrong, if all ranks' parts were equally long? (Add it to the list.)
-# 3. Where is the batch so small that `plan` no longer prefers dp? Try 13 billion weights with
-#    `search("gpt3-13b", 64, 16)`, and say which limit it has met.
+# 3. With a batch of 16 sequences, `dp` cannot be more than 16. What will the other GPUs do, and
+#    what becomes of the MFU? (`search("gpt3-13b", 64, 16)`)
