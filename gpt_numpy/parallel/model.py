@@ -44,7 +44,7 @@ def check(layout, config, batch, micro_batch=0):
                 f"sequence parallel: a micro-batch of {b} x {config.n_ctx} tokens does not "
                 f"divide by tp = {layout.tp}"
             )
-    pipeline.SCHEDULES[layout.schedule](0, layout.pp, -(-own // size), layout.virtual_stages)
+    pipeline.schedule(layout.schedule, 0, layout.pp, -(-own // size), layout.virtual_stages)
 
 
 def split_layers(layout, tp, n_vocab, attend=layers.attend):
@@ -210,8 +210,9 @@ class Model:
         times = 1 if layout.zero >= 2 else len(micro_batches)
         uses = {name: times * self.uses(name) for name in self.weights}
         self.gradients = data.Gradients(uses, self.reduce)
-        schedule = pipeline.SCHEDULES[layout.schedule]
-        actions = schedule(rank.pp.rank, layout.pp, len(micro_batches), layout.virtual_stages)
+        actions = pipeline.schedule(
+            layout.schedule, rank.pp.rank, layout.pp, len(micro_batches), layout.virtual_stages
+        )
         losses, self.in_flight = pipeline.play(actions, rank.pp, layout.virtual_stages, forward)
         grads = self.gradients.wait()
         self.sum_tied(grads)

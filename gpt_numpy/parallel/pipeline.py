@@ -82,6 +82,17 @@ def in_turn(forward, backward, warm_up):
 SCHEDULES = {"gpipe": gpipe, "1f1b": one_f_one_b, "interleaved": interleaved}
 
 
+def schedule(name, stage, pp, micro_batches, virtual_stages=1):
+    """A stage's actions by a schedule's name. One stage alone has each F followed by its B.
+
+    >>> [f"{a.kind}{a.micro_batch}" for a in schedule("gpipe", 0, pp=1, micro_batches=2)]
+    ['F0', 'B0', 'F1', 'B1']
+    """
+    if pp == virtual_stages == 1:
+        return [Action(kind, i) for i in range(micro_batches) for kind in "FB"]
+    return SCHEDULES[name](stage, pp, micro_batches, virtual_stages)
+
+
 def place(n_layer, pp, virtual_stages=1):
     """The numbers of the layers in each chunk, in the model's order: pp * virtual_stages lists.
 
