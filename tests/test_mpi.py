@@ -94,6 +94,55 @@ def test_a_rank_that_fails_ends_the_others_who_wait_for_it(text, tmp_path):
     assert done.returncode != 0 and "a cosmic ray" in done.stderr
 
 
+def program(code, ranks, *arguments):
+    """Run code that ends with calling mpi.run, in so many processes."""
+    head = "import sys, numpy as np; from gpt_numpy import mpi; from gpt_numpy.mesh import Mesh\n"
+    command = [MPIEXEC, "-n", str(ranks), sys.executable, "-c", head + code, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60,
+                          encoding="utf-8")  # fmt: skip
+
+
+@needs_mpi
+def test_receives_from_one_rank_get_its_messages_in_their_order():
+    done = program(
+        "def swap(rank):\n"
+        "    for _ in range(200):\n"
+        "        if rank.rank == 0:\n"
+        "            sends = [rank.world.isend(np.array([i]), 1) for i in range(3)]\n"
+        "            for work in sends: work.wait()\n"
+        "        else:\n"
+        "            got = [rank.world.irecv(0) for _ in range(3)]\n"
+        "            got = [int(work.wait()[0]) for work in reversed(got)]\n"
+        "            assert got == [2, 1, 0], got\n"
+        "mpi.run(swap, Mesh(tp=2))\n",
+        2,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@needs_mpi
+@pytest.mark.parametrize("fails, said", [("1 / 0", "ZeroDivisionError"),
+                                         ("raise ValueError('no such thing')", "no such thing")])
+def test_a_program_that_raises_on_one_rank_ends_all(fails, said):
+    done = program(
+        "def wait(rank):\n"
+        f"    if rank.rank == 1: {fails}\n"
+        "    return rank.world.all_reduce(np.ones(3))\n"
+        "mpi.run(wait, Mesh(tp=2))\n",
+        2,
+    )
+    assert done.returncode != 0 and said in done.stderr
+
+
+@needs_mpi
+def test_a_wait_without_end_is_given_up():
+    done = program(
+        "mpi.PATIENCE = 1.0\n"
+        "mpi.run(lambda rank: rank.world.recv(0) if rank.rank else None, Mesh(tp=2))\n", 2
+    )
+    assert done.returncode != 0 and "receive from rank 0 (world) after 1 s" in done.stderr
+
+
 def test_without_mpi_one_line_says_how_to_install_it(text, tmp_path):
     program = (
         "import sys; sys.modules['mpi4py'] = None\n"

@@ -17,6 +17,7 @@ import pytest
 from gpt_numpy import checkpoint, train
 from gpt_numpy.checkpoint import load_gpt2, read_metadata, read_safetensors, write_safetensors
 from gpt_numpy.optim import AdamW, clip
+from gpt_numpy.parallel.model import Layout
 from gpt_numpy.tokenizer import Tokenizer
 from gpt_numpy.train import Settings, draw_batch, held_out_loss, init_params, learning_rate
 from tests.test_gpt2 import HEADS, N_VOCAB, random_params, slow_gpt2
@@ -271,6 +272,40 @@ def test_another_programs_state_is_refused(text, tmp_path):
     write_safetensors(tmp_path / "train.safetensors", {"x": np.zeros(3)})
     with pytest.raises(ValueError, match="no run of this program"):
         train.train(text, tmp_path, SMALL, resume=True)
+
+
+@pytest.mark.parametrize("name, change", [
+    ("t", None), ("losses", None), ("h.0.ln_1.bias", None), ("v.wte.weight", None),
+    ("t", lambda a: a.repeat(2)), ("losses", lambda a: np.append(a, 1.0)),
+    ("h.0.mlp.c_fc.bias", lambda a: a[:1]), ("wpe.weight", lambda a: a.astype(np.int64)),
+])  # fmt: skip
+def test_a_damaged_state_is_refused_by_the_name_of_the_array(text, tmp_path, name, change):
+    train.train(text, tmp_path, replace(SMALL, steps=2))
+    file = tmp_path / "train.safetensors"
+    state = {key: a.copy() for key, a in read_safetensors(file).items()}
+    array = state.pop(name)
+    if change:
+        state[name] = change(np.atleast_1d(array) if name == "t" else array)
+    write_safetensors(file, state, read_metadata(file))
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match=rf"train.safetensors is damaged: {name} should be of"):
+        train.train(text, tmp_path, replace(SMALL, steps=3), resume=True)
+    assert file.read_bytes() == before
+
+
+def test_another_runs_merges_are_refused(text, tmp_path):
+    train.train(text, tmp_path, replace(SMALL, steps=1))
+    Tokenizer([]).save(tmp_path / "merges.txt")
+    with pytest.raises(ValueError, match="merges.txt has 257 tokens, the model"):
+        train.train(text, tmp_path, SMALL, resume=True)
+
+
+@pytest.mark.parametrize("layout", [Layout(), Layout(dp=2)])
+def test_a_finished_run_can_be_resumed_under_a_layout(text, tmp_path, layout):
+    settings = replace(SMALL, steps=1, batch=2)
+    done = train.train(text, tmp_path, settings)
+    again = train.train(text, tmp_path, settings, resume=True, layout=layout)
+    assert again["losses"] == done["losses"] and len(again["ranks"]) == layout.dp
 
 
 def test_a_text_shorter_than_the_context_is_a_clear_error(tmp_path, text):
