@@ -82,8 +82,13 @@ def misled(q, k, v):
         return x / x.sum(axis=axis, keepdims=True)
 
     masked = np.where(seen, scores, -1e30)
+    with np.errstate(all="ignore"):
+        late = np.exp(scores - scores.max(axis=1, keepdims=True)) * seen
+        late = late / late.sum(axis=1, keepdims=True) @ v
     return {
-        "the weights of a token do not add up to 1: mask before the softmax, or divide again": (
+        "the largest score was looked for before the mask: if that of a later token is far "
+        "larger, all that are left become exp(-many) = 0, and 0 / 0 is nan": late,
+        "the weights of a token do not add up to 1: mask before the softmax": (
             softmax(scores) * seen @ v
         ),
         "a masked score is not 0 but -inf: exp(0) is 1": softmax(scores * seen) @ v,
@@ -154,6 +159,9 @@ def check_large_scores(causal_attention):
             attended(causal_attention, q, sign * q, v, f"with scores of {sign * 1273}, all equal")
         q[::2] *= -1
         attended(causal_attention, q, abs(q), v, "with rows of scores of -1273 and 1273")
+        k = np.array([[0.0], [1.0], [-2000.0], [5000.0]])
+        what = "with scores of 5000 for the last key, which the first three tokens do not see"
+        attended(causal_attention, np.ones((4, 1)), k, v, what)
 
 
 def nats(row, target):
@@ -170,7 +178,14 @@ def loss(logits, ids, shift=1):  # one prediction after another
 
 def lost(lm_loss, logits, ids, what):
     n, right = len(ids), loss(logits, ids)
+    with np.errstate(all="ignore"):
+        rows = [logits[:-1] - top.max() for top in (logits, logits[:-1])]
+        together = [
+            np.mean(np.log(np.exp(x).sum(axis=1)) - x[np.arange(n - 1), ids[1:]]) for x in rows
+        ]
     mistakes = {
+        "the largest logit of all rows was taken off: each row needs its own": together[0],
+        "the largest logit of all rows was taken off: each row needs its own largest": together[1],
         "row t is compared with token t: it predicts token t + 1": loss(logits, ids, 0),
         "the targets are shifted twice: row t predicts token t + 1": loss(logits, ids, 2),
         "row t is compared with token t - 1: it predicts token t + 1": loss(logits, ids, -1),
@@ -217,6 +232,8 @@ def check_large_logits(lm_loss):
     lost(lm_loss, ahead(IDS, 1000.0), IDS, "of a model that is very sure, and right")
     lost(lm_loss, onehot(IDS, 1000.0), IDS, "of a model that is very sure, and wrong")
     lost(lm_loss, ahead(IDS, 1.0) - 5000.0, IDS, "with 5,000 taken from all logits")
+    rows = np.array([[1000.0, 1000.0], [0.0, 0.0], [-3000.0, -2999.0], [0.0, 0.0]])
+    lost(lm_loss, rows, np.array([0, 1, 0, 1]), "with rows of logits about 1000, 0 and -3000")
 
 
 def check_unequal_sizes_of_a_loss(lm_loss):

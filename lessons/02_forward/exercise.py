@@ -23,7 +23,7 @@ def causal_attention(q, k, v):
     """Attention of one head, in which token t reads the tokens 0 to t.
 
     The weights of token t are the softmax of its scores q[t] . k[j] / sqrt(e) over j = 0 ... t.
-    They stay finite however large the scores are.
+    They stay finite however large the scores are, those of later tokens, too.
     q, k: [n, e]; v: [n, f] -> [n, f]
 
     >>> same = np.zeros((3, 2))  # all scores are 0, so each token takes a mean
@@ -53,6 +53,7 @@ def lm_loss(logits, ids):
 #                   come first before it? np.arange(12).reshape(2, 3, 2) is easy to look at.
 # causal_attention  A score of -inf gets the weight exp(-inf) = 0, and the others share all of 1.
 #                   np.tri(n) is a triangle. Softmax does not change if a constant is taken from
-#                   all scores of a row; after taking the largest, none can overflow.
+#                   all scores of a row; after taking the largest of those that are left,
+#                   none can overflow, and not all of them become 0.
 # lm_loss           Which rows are left if the last one goes? Which ids are left if the first one
 #                   goes? log(softmax(x)) is x - log(sum(exp(x))); take the largest x off first.

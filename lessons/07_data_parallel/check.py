@@ -202,9 +202,11 @@ def check_one_array_and_float32(all_reduce):
 
 
 def accumulated(accumulated_gradient, grads, counts, dtype=np.float64):
-    """grads: by rank a list of arrays [d], counts: by rank a list of numbers."""
+    """grads: by rank a list of arrays [d], made 0 where there are no tokens; counts: of them."""
     n, m, total = len(grads), len(grads[0]), sum(map(sum, counts))
-    grads = [[np.asarray(g, dtype) for g in own] for own in grads]
+    grads = [
+        [np.asarray(g, dtype) * (c > 0) for g, c in zip(*both)] for both in zip(grads, counts)
+    ]
     right = (sum(sum(own) for own in grads) / total).astype(dtype)  # [d]
     mesh = Mesh(dp=n)
     got = on_ranks(

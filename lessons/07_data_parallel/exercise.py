@@ -68,7 +68,8 @@ def accumulated_gradient(sum_grads, tokens, dp):
 
     Every rank of the group dp runs this, with its own micro-batches.
     sum_grads: a list of m arrays [d], gradients of the loss *summed* over a micro-batch's tokens
-    tokens: a list of m whole numbers, how many tokens each of them has; some may be 0, not all
+    tokens: a list of m whole numbers, how many tokens each of them has; some may be 0, and then
+        that gradient is 0, but not all
     dp: the group (`rank`, `size`, `all_reduce`), which reduces NumPy arrays, too
     -> [d] of the same dtype, whole on every rank. What is sent is one all-reduce of [d] and one
     of a number, however many micro-batches there are. sum_grads stay as they are.

@@ -430,7 +430,7 @@ def wrong_losses(logits, targets, total, n):
     wide = np.concatenate([logits, np.full((len(logits), rows * n - v), -np.inf)], axis=1)
     parts = np.split(wide, n, axis=1)
     counted = np.array(targets) >= 0
-    own = [p.max(axis=1) for p in parts]
+    own = [np.maximum(p.max(axis=1), -1e30) for p in parts]  # of a rank with no tokens: not -inf
     top = np.max(own, axis=0)
     tokens = np.arange(len(targets))
     clipped = [np.clip(np.array(targets) - r * rows, 0, rows - 1) for r in range(n)]
@@ -463,6 +463,10 @@ def wrong_losses(logits, targets, total, n):
             right * total / max(1, counted.sum())] * n,
         "this is the sum: divide it by `total`": [right * total] * n,
         "summed over the ranks, but all of them have the whole loss": [right * n] * n,
+        "any negative target stands for none, not -1 alone": [
+            right + np.log(sums)[np.array(targets) < -1].sum() / total] * n,
+        "any negative target stands for none, not -100 alone": [
+            right + np.log(sums)[~counted & (np.array(targets) != -100)].sum() / total] * n,
         "a target of -1 stands for no loss": [
             right + (np.log(sums) + top - logits[:, -1])[~counted].sum() / total] * n,
     }  # fmt: skip
@@ -498,22 +502,31 @@ def check_large_logits(cross_entropy):
 
 def check_tokens_without_a_target(cross_entropy):
     for n in SIZES:
-        logits, targets = 3 * draw(5, 12), [3, -1, 11, -1, 0]
-        judged(cross_entropy, n, logits, targets, total=7, what="two of five have no target, ")
+        for targets in ([3, -1, 11, -1, 0], [3, -2, 11, -1, 0], [3, -100, 11, -1, 0]):
+            what = f"targets {targets}, "
+            judged(cross_entropy, n, 3 * draw(5, 12), targets, total=7, what=what)
 
 
 def check_columns_that_are_no_tokens(cross_entropy):
-    for n, v in [(2, 11), (3, 10), (4, 13), (3, 11)]:
+    for n, v in [(2, 11), (3, 10), (4, 13), (3, 11), (4, 5)]:  # at last: rank 3 has no tokens
         logits, targets = 2 * draw(5, v), [0, v - 1, 3, -1, v - 2]
         for padding in (0.0, 5.0):
             rows = -(-v // n)
             losses, grads, _ = split_loss(cross_entropy, n, logits, targets, 4, padding=padding)
             wide = np.concatenate([logits, np.full((5, rows * n - v), padding)], axis=1)
             (right, dlogits), (counted, _) = [loss_by_loop(x, targets, 4) for x in (logits, wide)]
+            first = (n - 1) * rows  # of the last rank
+            some, _ = loss_by_loop(wide[:, : max(first, v)], targets, 4)
+            empty = {
+                "rank 3 has no token at all: is -inf its largest logit, and is -inf subtracted "
+                "from -inf?": [np.asarray(np.nan)] * n,
+            }  # fmt: skip
             what = f"{v} tokens, {rows} columns on each of {n} ranks"
             same(losses, [np.asarray(right)] * n, f"loss, {what}", {
                 "columns that are no tokens count as some": [np.asarray(counted)] * n,
-                **wrong_losses(logits, targets, 4, n),
+                "padding is not the last rank's alone: other ranks may have some, too":
+                    [np.asarray(some)] * n,
+                **(empty if first >= v else {}), **wrong_losses(logits, targets, 4, n),
             }, by="rank")  # fmt: skip
             dlogits = np.concatenate([dlogits, np.zeros((5, rows * n - v))], axis=1)
             same(grads, np.split(dlogits, n, axis=1), f"dlogits, {what}", by="rank")

@@ -115,11 +115,13 @@ def cross_entropy(logits, targets, total, tp, n_vocab):
     """The loss of logits that are split by vocabulary, and its backward pass.
 
     The loss is the sum of -log(probability of the target) over tokens with a target that is not
-    negative, divided by `total`; other tokens have no loss and no gradient. No rank ever sees
-    all logits: a rank sends no more than three all-reduces of a number per token would.
+    negative, divided by `total`; other tokens have no loss and no gradient: any negative target,
+    -1 or -100, counts as none. No rank ever sees all logits: a rank sends no more than three
+    all-reduces of a number per token would.
 
     logits: [n, v/tp], on rank r columns r * v/tp, r * v/tp + 1, ... of all [n, v]. v is n_vocab
         rounded up to a multiple of tp: columns from n_vocab on are no tokens, and must not count.
+        With n_vocab 5 and tp 4 they are one column of rank 2, and all that rank 3 has.
     targets: [n], whole on every rank; total: a number; tp: the group
     -> loss [], the same on every rank, and `back`: back(dloss) -> dlogits [n, v/tp], of the dtype
     of the logits, 0 in columns that are no tokens. dloss is a number, nearly always 1.

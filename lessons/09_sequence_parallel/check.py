@@ -392,7 +392,11 @@ def judged(activation_bytes, shape, *how):
     everything = [(size, True) for size, _ in LEDGER]
     without = [(size, split) for size, split in LEDGER if size != 1]
     scores = 5 * a * s * s * b * (recompute == "none")
-    mistakes = {
+    mistakes = {}
+    if recompute == "full" and sp:
+        hint = "sequence parallelism splits the block's input, too: 2sbh/tp are held, not 2sbh"
+        mistakes[hint] = 2 * s * b * h
+    mistakes |= {
         "the formula is in bytes already, masks at 1 byte": 2 * right,
         "tensor parallelism alone does not divide it all: 10sbh are whole on every rank":
             bytes_by_ledger(*shape, t, False, recompute, everything),
@@ -466,7 +470,8 @@ def merged(merge_attention, first, second, right, what):
         if isinstance(x, np.ndarray) and np.isnan(x).any():
             raise AssertionError(
                 f"{name}, {what}: {np.isnan(x).sum()} of {x.size} numbers are nan: is an "
-                "exponential too large, or is -inf subtracted from -inf?"
+                "exponential too large, or is -inf subtracted from -inf, or are all of a query's "
+                "0, because the largest lse of all queries was subtracted, and not its own?"
             )
     (out1, lse1), (out2, lse2) = first, second
     with np.errstate(all="ignore"):
@@ -522,6 +527,8 @@ def check_large_scores(merge_attention):
     for shift in (1000.0, -1000.0):
         first, second, both = blocks_of_keys(4, shift)
         merged(merge_attention, first, second, both, f"scores of about {shift:g}")
+    first, second, both = blocks_of_keys(4, 1000.0 * np.arange(7)[:, None])
+    merged(merge_attention, first, second, both, "scores of about 0 to 6000, by query")
     far = (draw(7, 4), draw(7) + 800), (draw(7, 4, seed=1), draw(7) - 800)
     merged(merge_attention, *far, far[0], "lse 1600 apart")
     merged(merge_attention, *far[::-1], far[0], "lse 1600 apart, the other way round")

@@ -196,13 +196,21 @@ class Messages:
 
     CALLS = ("send", "recv", "isend", "irecv")
 
-    def __init__(self, group):
-        self.rank, self.size, self.group = group.rank, group.size, group
+    def __init__(self, group, shapes):  # shapes: a list, to which those of sent arrays go
+        self.rank, self.size, self.group, self.shapes = group.rank, group.size, group, shapes
 
     def __getattr__(self, name):
         if name not in self.CALLS:
             raise AssertionError(f"pp.{name} was used: stages send and receive, nothing else")
-        return getattr(self.group, name)
+        call = getattr(self.group, name)
+        if "recv" in name:
+            return call
+
+        def noted(x, *args, **options):
+            self.shapes.append(getattr(x, "shape", ()))
+            return call(x, *args, **options)
+
+        return noted
 
 
 def model(stages, rows, dtype=np.float64):
@@ -279,12 +287,12 @@ def misled(w, xs, ts):
     return found
 
 
-def step(pipeline_gradient, w, xs, ts, what, right=None):
-    """Run it, refuse wrong gradients; the mesh has the meters."""
+def step(pipeline_gradient, w, xs, ts, what, right=None, shapes=None):
+    """Run it, refuse wrong gradients; the mesh has the meters, shapes[stage] what was sent."""
     n, nothing = len(w), [None] * len(xs)
-    mesh = Mesh(pp=n)
+    mesh, shapes = Mesh(pp=n), [[] for _ in w] if shapes is None else shapes
     got = on_ranks(
-        lambda rank, *args: pipeline_gradient(Messages(rank.pp), *args),
+        lambda rank, *args: pipeline_gradient(Messages(rank.pp, shapes[rank.rank]), *args),
         mesh,
         w,
         [xs] + [nothing] * (n - 1),
@@ -323,6 +331,21 @@ def check_stages_of_different_widths(pipeline_gradient):
 def check_uneven_micro_batches(pipeline_gradient):
     for n, rows in [(2, [1, 4]), (3, [3, 1, 2, 5]), (4, [2, 6])]:
         step(pipeline_gradient, *model(n, rows), f"{n} stages, micro-batches of {rows} rows")
+
+
+def check_one_micro_batch_at_a_time(pipeline_gradient):
+    for n, rows in [(2, [1, 4]), (3, [2, 2, 2]), (3, [3, 1, 2, 5])]:
+        shapes = [[] for _ in range(n)]
+        what = f"{n} stages, micro-batches of {rows} rows"
+        step(pipeline_gradient, *model(n, rows), what, shapes=shapes)
+        for stage, sent in enumerate(shapes):
+            got = sorted(shape[0] if shape else 1 for shape in sent)
+            right = sorted(rows * ((stage > 0) + (stage < n - 1)))
+            all_in_one = {
+                "that is one pass of all rows, in which a stage waits for the whole batch of the "
+                "stage before: it is no pipeline": [sum(rows)] * (len(right) // len(rows)),
+            }  # fmt: skip
+            same(got, right, f"{what}: rows of the arrays that stage {stage} sends", all_in_one)
 
 
 def check_one_stage_has_no_neighbours(pipeline_gradient):

@@ -60,8 +60,10 @@ def pipeline_gradient(pp, w, xs, ts):
     the first stage, a list of m times None on the others. ts: m arrays [n_i, d_out] on the last
     stage, m times None on the others. -> [d_in, d_out]
 
-    Stages send each other activations and their gradients, nothing else and nothing twice. Any
-    schedule will do; all forward passes before all backward passes is the simplest.
+    Stages send each other activations and their gradients, nothing else and nothing twice. Each
+    array that is sent has the rows of one micro-batch: so the next stage works on it while this
+    one has the next micro-batch. Any schedule will do; all forward passes before all backward
+    passes is the simplest.
 
     >>> from gpt_numpy.mesh import Mesh, run
     >>> w = [np.array([[2.0]]), np.array([[3.0]])]

@@ -227,7 +227,7 @@ def check_gradients_are_let_go(reduce_scatter):
 # ---- all_gather
 
 
-def gathered(all_gather, shapes, n, dtype=np.float64, more=()):
+def gathered(all_gather, shapes, n, dtype=np.float64, more=(), turned=False):
     """Run it, refuse wrong arrays; the mesh has the meters."""
     whole = bucket(shapes, 0, dtype)
     shards = by_rank({name: cut(x, n) for name, x in whole.items()}, n)
@@ -265,6 +265,15 @@ def gathered(all_gather, shapes, n, dtype=np.float64, more=()):
             lambda shards, rank: [s * (r == rank) for r, s in enumerate(shards)]
         ),
     }
+    if turned:
+        table, start, shapes = np.array([np.concatenate([*s.values()]) for s in shards]), 0, {}
+        swapped = {}
+        for name in reversed(whole):
+            x, k = whole[name], shards[0][name].size
+            swapped[name] = table[:, start : start + k].ravel()[: x.size].reshape(x.shape)
+            start, shapes[name] = start + k, x.shape
+        mistakes["shards and shapes may have their names in different orders: cut in the order in "
+                 "which they were joined"] = [swapped] * n  # fmt: skip
     mesh = Mesh(dp=n)
     shapes = dict(more) | dict(shapes)
     got = on_ranks(lambda rank, shard: all_gather(shard, shapes, rank.dp), mesh, shards)
@@ -287,6 +296,8 @@ def check_a_bucket_of_several_arrays(all_gather):
     for n in SIZES:
         gathered(all_gather, BUCKET, n)
     gathered(all_gather, BUCKET, 3, np.float32)
+    for n in (2, 3):
+        gathered(all_gather, BUCKET, n, turned=True)
 
 
 def check_shapes_of_other_arrays_do_no_harm(all_gather):

@@ -52,8 +52,9 @@ def reduce_scatter(grads, dp):
 def all_gather(shards, shapes, dp):
     """The whole arrays of a bucket, {name: array}, from all ranks' shards.
 
-    shards: {name: [k]}, this rank's; shapes: {name: the whole array's shape}, may have more names
-    than shards has. The whole bucket travels in a single dp.all_gather.
+    shards: {name: [k]}, this rank's, with its names in the same order on all ranks; shapes: {name:
+    the whole array's shape}, may have more names, and in another order. The whole
+    bucket travels in a single dp.all_gather.
 
     >>> from gpt_numpy.mesh import Mesh, run
     >>> shards = [{"w": np.array([11, 22]), "b": np.array([44])},

@@ -5,10 +5,10 @@ import numpy as np
 def cross_entropy(logits, targets, total, tp, n_vocab):
     n, m = logits.shape
     low = tp.rank * m
-    keep = min(m, n_vocab - low)
-    mine = logits[:, :keep]
+    columns = low + np.arange(m, like=targets)
+    mine = np.where(columns < n_vocab, logits, -1e30).astype(logits.dtype)
     tokens = np.arange(n, like=targets)
-    here = (targets >= low) & (targets < low + keep)
+    here = (targets >= low) & (targets < low + m)
     safe = np.where(here, targets - low, 0)
     top = mine.max(axis=-1)
     e = np.exp(mine - top[:, None])
@@ -22,8 +22,7 @@ def cross_entropy(logits, targets, total, tp, n_vocab):
 
     def back(dloss):
         scale = np.where(counted, dloss / total, 0).astype(mine.dtype)
-        grad = np.zeros_like(logits)
-        grad[:, :keep] = e * (np.exp(top - lse) * scale)[:, None]
+        grad = e * (np.exp(top - lse) * scale)[:, None]
         np.add.at(grad, (tokens, safe), -np.where(here, scale, 0))
         return grad
 

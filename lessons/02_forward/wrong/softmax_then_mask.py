@@ -1,3 +1,4 @@
+# caught by: check_large_scores
 # Softmax over everything, then the mask, then divided by what is left of the sum.
 import numpy as np
 
@@ -8,12 +9,3 @@ def causal_attention(q, k, v):
     weights /= weights.sum(axis=-1, keepdims=True)
     weights *= np.tril(np.ones(scores.shape))
     return weights / weights.sum(axis=-1, keepdims=True) @ v
-
-
-def merge_heads(y):
-    return np.concatenate(list(y), axis=-1)
-
-
-def lm_loss(logits, ids):
-    log_sum = np.logaddexp.reduce(logits[:-1], axis=-1)
-    return float((log_sum - logits[np.arange(len(ids) - 1), ids[1:]]).mean())
