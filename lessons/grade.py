@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LIMIT = 5  # seconds for each check
+MISSING = "there is no function"
 ROOT = Path(__file__).parents[1]
 
 
@@ -59,7 +60,8 @@ def one_line(error, path):
     """An error in a line, with the place in the file where it arose."""
     if isinstance(error, SyntaxError):
         where = f"{Path(error.filename or path).name}, line {error.lineno}"
-        return f"{type(error).__name__}: {error.msg} ({where})"
+        line = f": {error.text.strip()}" if error.text else ""
+        return f"{type(error).__name__}: {error.msg} ({where}{line})"
     if isinstance(error, SystemExit):
         return "it calls exit: a function has to return"
     lines = [" ".join(line.split()) for line in str(error).splitlines() if line]
@@ -100,7 +102,7 @@ def judge(check, path, *modules):
             for name in inspect.signature(check).parameters:
                 answers.append(next((getattr(m, name) for m in modules if hasattr(m, name)), None))
                 if not callable(answers[-1]):
-                    raise AssertionError(f"there is no function {name} in {path.name}")
+                    raise AssertionError(f"{MISSING} {name} in {path.name}")
             check(*answers)
     except NotImplementedError as error:
         status, message = "unsolved", f"not solved yet: {one_line(error, path)}"
@@ -217,11 +219,11 @@ def report(results):
     for exercise in dict.fromkeys(result.exercise for result in results):
         of_it = [r for r in results if r.exercise == exercise]
         lines.append(exercise)
-        if len({(r.status, r.message) for r in of_it}) == 1 and of_it[0].status in (
-            "unsolved",
-            "error",
-        ):
-            lines.append(f"  FAILS   all {len(of_it)} checks: {of_it[0].message}")
+        status, message = of_it[0].status, of_it[0].message
+        of_no_check = status in ("unsolved", "error") or message.startswith(MISSING)
+        if of_no_check and all((r.status, r.message) == (status, message) for r in of_it):
+            which = "its only check" if len(of_it) == 1 else f"all {len(of_it)} checks"
+            lines.append(f"  FAILS   {which}: {message}")
             continue
         for r in of_it:
             mark = "passes" if r.status == "passed" else "FAILS "
@@ -233,4 +235,5 @@ def report(results):
                     "          printed: " + r.printed.rstrip()[:300].replace("\n", "\n          ")
                 )
     passed = sum(r.status == "passed" for r in results)
-    return "\n".join([*lines, f"{passed} of {len(results)} checks pass"])
+    total = "1 check passes" if len(results) == 1 else f"{len(results)} checks pass"
+    return "\n".join([*lines, f"{passed} of {total}"])

@@ -256,6 +256,42 @@ def test_malformed_answers_are_refused_in_a_line(folder, how):
         assert not any("\n" in r.message for r in results)
 
 
+IDEAS = {
+    "01_tokenizer/reads_twice": "an id was used twice",
+    "01_tokenizer/reads_twice_and_stops_early": "an id was used twice: after a match go on behind "
+    "the pair; and the last id is lost",
+    "01_tokenizer/pairs_end_before_the_last": "the last id is lost",
+    "01_tokenizer/looks_past_the_end": "there is no ids[i + 1] to compare",
+    "01_tokenizer/strict_token_by_token": "put the bytes together first",
+    "01_tokenizer/strict": "bytes that are no UTF-8 become U+FFFD",
+    "06_devices/whole_sum": "one part for each rank",
+    "06_devices/all_send_first": "all send first",
+    "06_devices/all_receive_first": "all receive first",
+    "06_devices/talks_to_itself": "a group of one: return x, there is nobody to send to",
+    "06_devices/own_part_only": "one part only: the second half, the all-gather, is missing",
+    "06_devices/no_second_half": "complete: the second half, the all-gather, is missing",
+    "06_devices/adds_twice": "added again while the finished parts are passed on",
+    "06_devices/adds_twice_from_the_part_before": "added again while the finished parts",
+    "06_devices/ring_sends_first": "all send first, and send waits until the other side receives: "
+    "use isend",
+    "06_devices/n_steps": "one step too many",
+    "06_devices/gathers_own_number": "these parts were never added up",
+    "06_devices/whole_vectors": "96 bytes: rank 0: it is 192",
+    "06_devices/no_latency": "the latency is forgotten",
+    "06_devices/one_latency": "latency once instead of once a step",
+    "06_devices/as_many_steps_as_ranks": "n steps each way",
+}
+
+
+@pytest.mark.skipif(not SOLVED, reason="this is a student's copy")
+@pytest.mark.parametrize("name", IDEAS)
+def test_the_message_names_the_idea(name):
+    folder = ROOT / "lessons" / name.split("/")[0]
+    path = folder / "wrong" / f"{name.split('/')[1]}.py"
+    check = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# caught by: ")
+    assert IDEAS[name] in judge(folder, path, [check])[check].message
+
+
 # ---- grading never breaks
 
 BAD = {
@@ -286,6 +322,22 @@ def test_a_bad_file_gets_a_line(source, tmp_path):
     (result,) = grade.grade(ROOT / "lessons" / "06_devices", path, shift_is)
     assert BAD[source] in result.message and "\n" not in result.message
     assert result.status in ("error", "failed")
+
+
+@pytest.mark.parametrize(
+    "source, line",
+    [
+        ("def shift(group, x)\n    return x\n", "(answers.py, line 1: def shift(group, x))"),
+        ("def ring_seconds(*_): return 0.0\n", "there is no function shift in answers.py"),
+    ],
+)
+def test_a_missing_function_is_told_once_for_each_exercise(source, line, tmp_path):
+    path = tmp_path / "answers.py"
+    path.write_text(source, encoding="utf-8")
+    checks = [*shift_is, "check_a_group_of_one", "check_parts_of_the_sum"]
+    shown = grade.report(grade.grade(ROOT / "lessons" / "06_devices", path, checks))
+    assert shown.count(line) == shown.count(" all 2 checks: ") + ("line 1" in line)
+    assert shown.count("FAILS") == 2 and " its only check: " in shown
 
 
 @pytest.mark.parametrize("where", ["module", "function", "on one rank only"])
@@ -360,6 +412,12 @@ def test_pytest_without_arguments_grades_nothing():
 
 
 # ---- the commands
+
+
+def test_it_asks_which_lesson_to_check(capsys):
+    assert main(["check"]) == 1
+    line = "check which lesson? python -m lessons check 6\n"
+    assert capsys.readouterr().err == f"python -m lessons: error: {line}"
 
 
 def test_the_list_names_every_lesson(capsys):
@@ -465,6 +523,15 @@ def overwrite(x):
 def test_what_is_wrong_on_ranks_is_an_assertion(program, line):
     with pytest.raises(AssertionError, match=re.escape(line)):
         checking.on_ranks(program, Mesh(tp=2), [np.ones(2), np.ones(2)])
+
+
+def test_one_rank_is_no_ranks():
+    with pytest.raises(AssertionError, match="^on 1 rank: rank 0 talks to itself"):
+        checking.on_ranks(lambda rank, x: rank.tp.recv(0), Mesh(tp=1), [np.ones(2)])
+    with pytest.raises(AssertionError, match="^sum on 1 rank: it is 1, expected 2$"):
+        checking.same(1, 2, "sum on 1 ranks")
+    with pytest.raises(AssertionError, match="^sum on 11 ranks: it is 1, expected 2: b$"):
+        checking.same(1, 2, "sum on 11 ranks", [("a", 3), ("b", 1)])
 
 
 def test_inputs_have_to_stay_as_they_are():

@@ -21,19 +21,43 @@ def must_be_a_list(got):
         raise AssertionError(f"expected a list of ids, got {brief(got)}")
 
 
+def misled(ids, pair, new_id, skip, end):
+    """What a loop gives that goes on by `skip` after a match, and stops `end` before the end."""
+    made, i = [], 0
+    while i < len(ids) - end:
+        found = tuple(ids[i : i + 2]) == pair
+        made.append(new_id if found else ids[i])
+        i += skip if found else 1
+    return made
+
+
 def merged(merge_pair, ids, pair, new_id, mistakes=None):
     """Run merge_pair and refuse what is not right."""
-    with unchanged(ids):
-        got = merge_pair(ids, pair, new_id)
+    what = f"merge_pair({ids}, {pair}, {new_id})"
+    twice = "an id was used twice: after a match go on behind the pair"
+    lost = "the last id is lost, which has no right neighbour: range(len(ids) - 1) ends before it"
+    try:
+        with unchanged(ids):
+            got = merge_pair(ids, pair, new_id)
+    except IndexError as error:
+        raise AssertionError(
+            f"{what}: IndexError, {error}: the last id has no right neighbour, so there is no "
+            "ids[i + 1] to compare"
+        ) from error
     must_be_a_list(got)
     if got is ids:
         raise AssertionError("that is the list that was given: return a new one")
-    same(got, replaced(ids, pair, new_id), f"merge_pair({ids}, {pair}, {new_id})", mistakes)
+    known = [
+        *(mistakes or {}).items(),
+        (twice, misled(ids, pair, new_id, skip=1, end=0)),
+        (lost, misled(ids, pair, new_id, skip=2, end=1)),
+        (f"{twice}; and {lost}", misled(ids, pair, new_id, skip=1, end=1)),
+    ]
+    same(got, replaced(ids, pair, new_id), what, known)
 
 
 def check_run_of_equal_tokens(merge_pair):
     mistakes = {
-        "an id was used twice: after a match go on behind the pair": [9, 9, 1, 2],
         "two pairs share an id: the next pair begins behind the first": [9, 9, 2],
         "that is from right to left": [1, 9, 2],
     }
@@ -43,13 +67,7 @@ def check_run_of_equal_tokens(merge_pair):
 
 
 def check_tail_is_kept(merge_pair):
-    merged(
-        merge_pair,
-        [5, 1, 2, 7],
-        (1, 2),
-        9,
-        {"the last id is lost, which has no right neighbour": [5, 9]},
-    )
+    merged(merge_pair, [5, 1, 2, 7], (1, 2), 9)
     merged(merge_pair, [1, 2, 1], (1, 2), 9)
     merged(merge_pair, [3, 1, 2], (1, 2), 9)
 
@@ -162,10 +180,20 @@ VOCAB = {0: b"a", 1: b"\xc3", 2: b"\xa9", 7: b"\xf0\x9f", 300: b"\x99\x82!", 4: 
 
 def decoded(decode, ids, expected, mistakes=None):
     vocab = dict(VOCAB)
-    with unchanged(ids, vocab):
-        got = decode(ids, vocab)
     of = b"".join(VOCAB[i] for i in ids)
-    same(got, expected, f"decode({ids}), whose bytes are {of}", mistakes)
+    what = f"decode({ids}), whose bytes are {of}"
+    try:
+        with unchanged(ids, vocab):
+            got = decode(ids, vocab)
+    except UnicodeDecodeError as error:
+        alone = error.object != of
+        idea = (
+            "a token alone need not be whole characters: put the bytes together first"
+            if alone
+            else "bytes that are no UTF-8 become U+FFFD: bytes.decode has an option for it"
+        )
+        raise AssertionError(f"{what}: UnicodeDecodeError on {error.object}: {idea}") from error
+    same(got, expected, what, mistakes)
 
 
 def check_character_over_two_tokens(decode):

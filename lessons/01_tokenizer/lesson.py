@@ -92,8 +92,9 @@ print(len(rhyme), "bytes")
 merges = naive_merges(rhyme, 8, show=True)
 
 # %% [markdown]
-# "at" stands in most of the words, so it comes first. Then whole words grow. Note that a merge can
-# only use what is there: "the" had to wait for "he", and " the" for "the".
+# "at" stands in half of the words, and no other pair in as many, so it comes first. Then whole
+# words grow. Note that a merge can only use what is there: "the" had to wait for "he", and " the"
+# for "the".
 #
 # The naive form counts everything anew for each merge. The package's `learn_merges` keeps the
 # counts and touches only the places where the new token stands. Both learn the same:
@@ -139,20 +140,8 @@ print("by merges:", merge_all([a, b, c], order), "  the longest first:", [257, c
 
 # %% [markdown]
 # Both say "abc" when they are decoded, so a test that only decodes again does not see the
-# difference. The model does: it was trained on one of the two. How often would it matter?
-
-# %%
-known = {"##" * inside + t.decode("latin-1") for t in tokenizer.tokens for inside in (0, 1)}
-words = [word for word in set(split(fresh)) if word.isascii()]
-by_merges = [[tokenizer.decode([i]) for i in tokenizer.encode(word)] for word in words]
-longest = [[p.removeprefix("##") for p in wordpiece.longest_match(w, known)] for w in words]
-other = [word for word, x, y in zip(words, by_merges, longest) if x != y]
-print(f"{len(other)} of {len(words)} different words are cut in another way")
-sizes = [sum(map(len, cuts)) / len(words) for cuts in (by_merges, longest)]
-print(f"tokens for each: {sizes[0]:.2f} by merges, {sizes[1]:.2f} with the longest first")
-
-# %% [markdown]
-# Neither is better as such. What matters is that a model is used as it was trained.
+# difference. The model does: it was trained on one of the two. Neither is better as such. What
+# matters is that a model is used as it was trained.
 #
 # ## Decode
 #
@@ -164,7 +153,7 @@ ids = tokenizer.encode("é")
 print("one character, ids", ids)
 print("together: ", ascii(tokenizer.decode(ids)))
 print("one by one:", *[ascii(tokenizer.decode([i])) for i in ids])
-print("as a stream:", [ascii(piece) for piece in tokenizer.decode_stream(ids)])
+print("as a stream:", *[ascii(piece) for piece in tokenizer.decode_stream(ids)])
 
 # %% [markdown]
 # U+FFFD is the sign for "these bytes are no character". `decode_stream` is for text that appears
@@ -201,7 +190,7 @@ print(tokenizer.encode("a<|endoftext|>", allowed_special={"<|endoftext|>"}))
 # %%
 vocab = wordpiece.train(learn, 1024)
 print(vocab[:12])
-print([piece for piece in vocab if len(piece.removeprefix("##")) > 1][:14])
+print([piece for piece in vocab[1:] if len(piece.removeprefix("##")) > 1][:14])
 sentence = "She hesitated: unfeelingly, he transformed a café."
 print("WordPiece:", *wordpiece.encode(sentence, set(vocab)), sep="|")
 bpe = [tokenizer.decode([i]) for i in tokenizer.encode(sentence)]
@@ -211,13 +200,31 @@ print("BPE:", *[ascii(piece)[1:-1] for piece in bpe], sep="|")
 # A character that the training text does not have makes the whole word `[UNK]`: what was there is
 # gone, for the model as for `decode`. Byte-level BPE writes the same word with a few tokens more.
 #
+# How often does it matter by which of the two ways a word is cut? Give the longest match the
+# tokens of BPE: each of them once as it is, to begin a word with, and once with "##", to go on.
+
+# %%
+known = {"##" * inside + t.decode("latin-1") for t in tokenizer.tokens for inside in (0, 1)}
+words = [word for word in set(split(fresh)) if word.isascii()]
+by_merges = [[tokenizer.decode([i]) for i in tokenizer.encode(word)] for word in words]
+longest = [[p.removeprefix("##") for p in wordpiece.longest_match(w, known)] for w in words]
+other = [word for word, x, y in zip(words, by_merges, longest) if x != y]
+print(f"{len(other)} of {len(words)} different words are cut in another way")
+sizes = [sum(map(len, cuts)) / len(words) for cuts in (by_merges, longest)]
+print(f"tokens for each: {sizes[0]:.2f} by merges, {sizes[1]:.2f} with the longest first")
+
+# %% [markdown]
 # How Google trained WordPiece was never published. Textbooks print a score without the number of
 # places: both / (left * right), the gain of *one* place. Try it. It loves pairs whose pieces occur
-# nowhere else, even if all of that happens twice in the book:
+# nowhere else, even if all of that happens once in the book. These are the first pieces that each
+# score makes, with how often their letters stand in the text:
 
 # %%
 by_ratio = wordpiece.train(learn, 1024, wordpiece.ratio)
-print("by ratio:", *by_ratio[-12:])
+for name, pieces in (("gain", vocab), ("ratio", by_ratio)):
+    made = [piece for piece in pieces[1:] if len(piece.removeprefix("##")) > 1][:9]
+    times = [learn.count(piece.removeprefix("##")) for piece in made]
+    print(f"by {name:6}", *[f"{piece} ({n})" for piece, n in zip(made, times)])
 counts = {
     "BPE": len(tokenizer.encode(fresh)),
     "WordPiece, by gain": len(wordpiece.encode(fresh, set(vocab))),

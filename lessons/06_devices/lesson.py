@@ -145,7 +145,9 @@ for call in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
 # How are `n` vectors summed, if each rank can only send to the next one? Passing whole vectors
 # around would send each of them `n - 1` times. A ring sends only parts. Each vector is cut into
 # `n` of them. In every step each rank sends one part to the next rank, which adds its own to it.
-# After `n - 1` steps every rank has one part that has been everywhere.
+# After `n - 1` steps every rank has one part that has been everywhere. Rank `r` begins with part
+# `r - 1`, so that the one that arrives last, complete, is part `r`, which reduce-scatter promises;
+# rank 0 begins with `parts[-1]`: negative indices wrap around a list, as the ring does.
 
 # %%
 def reduce_scatter(rank, x, say=None):  # [m] -> [m/n]
@@ -178,17 +180,13 @@ for step in (1, 2, 3):
 # Each digit is a rank that has been added. The last line is complete, and rank `r` has part `r`.
 # In a second round of `n - 1` steps the finished parts travel on, without adding: the all-gather.
 # Every rank has then sent `2 (n - 1) / n` times its vector, which is less than twice, however
-# many ranks there are. The meters agree, for the package's own ring and for its naive form, which
-# is metered as if it were one:
+# many ranks there are. The package's own ring sends just that:
 
 # %%
 for n in (2, 4, 8, 64):
-    sent = []
-    for algorithm in ("naive", "ring"):
-        mesh = Mesh(tp=n, algorithm=algorithm)
-        run(lambda rank: rank.tp.all_reduce(rank.device.put(np.ones(6400))), mesh)
-        sent.append(mesh.devices[0].sent["tp"])
-    formula = 2 * (n - 1) / n * 8 * 6400
+    mesh = Mesh(tp=n, algorithm="ring")
+    run(lambda rank: rank.tp.all_reduce(rank.device.put(np.ones(6400))), mesh)
+    sent, formula = mesh.devices[0].sent["tp"], 2 * (n - 1) / n * 8 * 6400
     print(f"{n:3} ranks: a vector of {8 * 6400} bytes, sent {sent}, by the formula {formula:.0f}")
 
 # %% [markdown]
@@ -208,10 +206,12 @@ for n in (2, 4, 8, 64):
 
 # %%
 a100 = gpu("a100")
+alpha, bandwidth = a100.nvlink_latency, a100.nvlink
+print(f"alpha {1e6 * alpha:.2f} microseconds, bandwidth {bandwidth / 1e9:.0f} GB/s")
 rows = {}
 for size in (1e4, 1e5, 1e6, 1e7):
-    seconds = ring_seconds("all_reduce", 8, size, a100.nvlink, a100.nvlink_latency)
-    latency = ring_seconds("all_reduce", 8, 0, a100.nvlink, a100.nvlink_latency)
+    seconds = ring_seconds("all_reduce", 8, size, bandwidth, alpha)
+    latency = ring_seconds("all_reduce", 8, 0, bandwidth, alpha)
     rows[f"{size / 1e6:g} MB"] = {"latency": 1e6 * latency, "bytes": 1e6 * (seconds - latency)}
     share = latency / seconds
     print(f"{size / 1e6:5g} MB: {1e6 * seconds:6.1f} microseconds, {share:4.0%} of them latency")
@@ -226,7 +226,8 @@ show_svg(bars("An all-reduce on 8 A100 with NVLink", rows, "microseconds"), "all
 links = {"NVLink": (a100.nvlink, a100.nvlink_latency), "network": (a100.nic, a100.nic_latency)}
 for name, (bandwidth, alpha) in links.items():
     seconds = ring_seconds("all_reduce", 8, 50e6, bandwidth, alpha)
-    print(f"{name:8} 50 MB over 8 ranks: {1e3 * seconds:.2f} ms")
+    link = f"alpha {1e6 * alpha:5.2f} microseconds, {bandwidth / 1e9:3.0f} GB/s"
+    print(f"{name:8} {link}: 50 MB over 8 ranks in {1e3 * seconds:.2f} ms")
 
 # %% [markdown]
 # ## A deadlock, read aloud

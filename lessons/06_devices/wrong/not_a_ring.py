@@ -1,4 +1,4 @@
-# caught by: check_neighbours_that_buffer_sends
+# caught by: check_also_right_if_sends_do_not_wait
 # Any rank can be reached, so each part goes straight to the rank that adds it up.
 import numpy as np
 
