@@ -604,7 +604,8 @@ def add_model(parser):
     add("--global-batch", type=count, required=True, metavar="N", help="sequences in a step")
     add("--flash", type=int, choices=[1, 2], nargs="?", const=2, default=0,
         help="FlashAttention, version 1 or 2 (--flash alone: 2)")  # fmt: skip
-    add("--window", type=count, metavar="W", help="attention to the last W tokens only")
+    add("--window", type=count, metavar="W",
+        help="attention to the last W tokens only; needs --flash")  # fmt: skip
     add("--parallel-block", action="store_true", help="attention and MLP side by side")
     add("--fused", action="store_true", help="a layer norm is one kernel")
     add("--overlap", type=overlaps, default=frozenset(), metavar="tp,pp,dp,data",
@@ -626,7 +627,12 @@ def setup_from(args, layout, micro_batch=1):
     names = ("flash", "window", "parallel_block", "fused", "overlap", "optimizer")
     options = {name: getattr(args, name) for name in names} | (MEGASCALE if args.megascale else {})
     config = check_config(Config(**shape))
+    if options["window"] and not options["flash"]:
+        raise ValueError("--window needs --flash: without it all of [s, s] is computed")
     return Setup(config, layout, args.global_batch, micro_batch, gpu(args.gpu), **options)
+
+
+MICRO_BATCHES = 20_000  # more take too long to play, and tell nothing new
 
 
 def add_simulate(parser):
@@ -640,7 +646,8 @@ def add_simulate(parser):
     add("--sequence-parallel", action="store_true", help="(with --megascale: yes)")
     add("--recompute", choices=["none", "selective", "full"], default="none")
     add("--slow", type=slow_rank, action="append", default=[], metavar="RANK=1.2",
-        help="a rank that computes slower; may be given several times")  # fmt: skip
+        help="a rank that computes slower; may be given several times (what it costs is shown as"
+             " its stage's computing and as bubble, not as stragglers)")  # fmt: skip
     add("--svg", metavar="FILE", help="draw the step's timeline")
     add("--trace", metavar="FILE", help="write the timeline for Perfetto")
 
@@ -660,7 +667,15 @@ def main_simulate(args):
     layout = (dp, args.pp, args.tp, split, zero, schedule, args.virtual_stages, args.recompute)
     setup = setup_from(args, Layout(*layout), args.micro_batch)
     spans = [] if args.svg or args.trace else None
-    step = simulate(setup, dict(args.slow), spans)
+    if check_setup(setup) > MICRO_BATCHES:
+        raise ValueError(
+            f"{check_setup(setup):,} micro-batches in each pipeline are more than"
+            f" {MICRO_BATCHES:,}: take more --gpus, a larger --micro-batch or less --global-batch"
+        )
+    slow = {}
+    for rank, factor in args.slow:
+        slow[rank] = max(factor, slow.get(rank, 0.0))
+    step = simulate(setup, slow, spans)
     print(json.dumps(as_dict(step)) if args.json else as_text(step))
     return spans
 
@@ -676,7 +691,8 @@ def as_dict(step):
         "seconds_per_step": step.seconds, "tokens_per_second": tokens,
         "days_for_300e9_tokens": 300e9 / tokens / 86400,
         "mfu_percent": {k: step.percent(k) for k, v in CONVENTIONS.items() if v.kind == "MFU"},
-        "hfu_percent": step.percent("hfu"), "seconds": step.parts,
+        "hfu_percent": step.percent("hfu"),
+        "seconds": {name: max(0.0, seconds) for name, seconds in step.parts.items()},  # not -1e-17
         "memory_bytes": step.fullest, "fits": step.fits,
     }  # fmt: skip
 
@@ -695,9 +711,12 @@ def as_text(step):
         f" 300 billion tokens in {d['days_for_300e9_tokens']:.1f} days",
         f"MFU {step.percent():.1f} % of all matmuls (korthikanti-mfu),"
         f" {step.percent('causal'):.1f} % with causal attention;"
-        f" HFU {step.percent('hfu'):.1f} % of the FLOPs done\n",
-        *[f"{name:12}{seconds:9.3f} s {100 * seconds / step.seconds:5.1f} %"
-          f"  {'#' * round(50 * seconds / step.seconds)}" for name, seconds in step.parts.items()],
+        f" HFU {step.percent('hfu'):.1f} % of the FLOPs done",
+        *["(Tiles of attention that are skipped are in that MFU, and not in the FLOPs done.)"]
+        * (step.percent("hfu") < step.percent()),
+        "",
+        *[f"{name:12}{part:9.3f} s {100 * part / step.seconds:5.1f} %"
+          f"  {'#' * round(50 * part / step.seconds)}" for name, part in d["seconds"].items()],
         f"\nGB of 1e9 bytes on a GPU of stage {step.memory.index(step.fullest)}: {held}, in all"
         f" {sum(step.fullest.values()) / 1e9:.1f} of {setup.gpu.memory / 1e9:g}: "
         + ("fits" if step.fits else f"DOES NOT FIT, {advice}"),

@@ -9,6 +9,7 @@ a = n_head, V = n_vocab, t = tp, p = pp, m micro-batches per pipeline, v = virtu
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import re
@@ -370,7 +371,7 @@ def add_mfu(parser):
     add("--seconds", type=float, required=True, metavar="S", help="of a step")
     add("--vocab", type=int, metavar="N", help="tokens in the vocabulary, in place of the model's")
     add("--n-ctx", type=int, metavar="N", help="tokens in a sequence, in place of the model's")
-    add("--peak", type=float, metavar="TFLOP/s", help="of a GPU, in place of its dense peak")
+    add("--peak", type=float, metavar="TFLOP/s", help="of a GPU, in place of its dense peak: 312")
     add("--json", action="store_true", help="print one JSON object")
 
 
@@ -378,6 +379,9 @@ def main_mfu(args):
     """Print a run's utilisation under every convention."""
     given = {"n_vocab": args.vocab, "n_ctx": args.n_ctx}
     config = model(args.model)._replace(**{k: n for k, n in given.items() if n is not None})
+    if args.peak is not None and args.peak > 1e6:
+        say = f": say --peak {args.peak / 1e12:g}" if math.isfinite(args.peak) else ""
+        raise ValueError(f"--peak {args.peak:g} is in TFLOP/s, and no GPU has so many{say}")
     peak = None if args.peak is None else args.peak * 1e12
     report = mfu_report(config, args.gpus, gpu(args.gpu), args.batch, args.seconds, peak)
     print(json.dumps(report) if args.json else format_mfu(report))
@@ -530,8 +534,10 @@ def ring_seconds(op, n, size, bandwidth, latency=0):
 # What a cell may be: in words, as a pattern, and how it is read
 TEXT = ("text", ".*", str)
 COUNT = ("a whole number above 0", r"[1-9]\d*", int)
-NUMBER = ("a number", r"-?\d+(\.\d+)?", float)
 MAYBE = ("a number or nothing", r"(-?\d+(\.\d+)?)?", lambda cell: float(cell) if cell else None)
+ABOVE = r"0*(?!0+(\.0*)?$)\d+(\.\d+)?"  # not 0
+POSITIVE = ("a number above 0", ABOVE, float)
+RESULT = ("a number above 0 or nothing", f"({ABOVE})?", MAYBE[2])
 FLAG = ("0 or 1", "0|1", lambda cell: cell == "1")
 RECOMPUTE = ("none, selective or full", "none|selective|full", str)
 SPLIT = ("calibrate or predict", "calibrate|predict", str)
@@ -539,15 +545,16 @@ SPLIT = ("calibrate or predict", "calibrate|predict", str)
 RUN_COLUMNS = {
     "id": TEXT, "system": TEXT, "model": TEXT,
     "n_embd": COUNT, "n_layer": COUNT, "n_head": COUNT, "n_vocab": COUNT, "n_ctx": COUNT,
-    "gpu": TEXT, "peak_tflops": NUMBER, "n_gpus": COUNT,
+    "gpu": TEXT, "peak_tflops": POSITIVE, "n_gpus": COUNT,
     "tp": COUNT, "pp": COUNT, "virtual_stages": COUNT, "dp": COUNT,
     "micro_batch": COUNT, "global_batch": COUNT,
     "recompute": RECOMPUTE, "sequence_parallel": FLAG, "flash_attention": FLAG,
-    "seconds_per_step": MAYBE, "mfu_percent": MAYBE, "hfu_percent": MAYBE, "tflops_per_gpu": MAYBE,
+    "seconds_per_step": RESULT, "mfu_percent": RESULT, "hfu_percent": RESULT,
+    "tflops_per_gpu": RESULT,
     "split": SPLIT, "assumed": TEXT, "source": TEXT, "note": TEXT,
 }  # fmt: skip
 LAYER_COLUMNS = {
-    "experiment": TEXT, "forward_ms": NUMBER, "backward_ms": NUMBER, "combined_ms": NUMBER,
+    "experiment": TEXT, "forward_ms": POSITIVE, "backward_ms": POSITIVE, "combined_ms": POSITIVE,
     "overhead_pct": MAYBE, "config": TEXT,
 }  # fmt: skip
 LayerTime = namedtuple("LayerTime", LAYER_COLUMNS)
@@ -575,21 +582,31 @@ class Run(namedtuple("Run", RUN_COLUMNS)):
 
 def _rows(path, columns):
     """Of each row where it is and its values; a damaged row is a ValueError that says where."""
-    path = Path(path)
-    with open(path, encoding="utf-8", newline="") as file:
-        reader = csv.reader(file)
-        if next(reader, None) != list(columns):
-            raise ValueError(f"{path.name}, line 1: the columns must be {','.join(columns)}")
-        for cells in reader:
-            where, values = f"{path.name}, line {reader.line_num}, column", []
-            if len(cells) != len(columns):
-                column = [*columns, "after the last"][min(len(cells), len(columns))]
-                raise ValueError(f"{where} {column}: {len(cells)} cells, not {len(columns)}")
-            for cell, (column, (words, pattern, read)) in zip(cells, columns.items(), strict=True):
-                if not re.fullmatch(pattern, cell, re.ASCII):
-                    raise ValueError(f"{where} {column}: {cell!r} is not {words}")
-                values.append(read(cell))
-            yield where, values
+    path, first = Path(path), {}  # {name of a row: line}
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path.name}, line {line}: not UTF-8 text, {error.reason}") from None
+    reader = csv.reader(io.StringIO(text, newline=""))
+    if next(reader, None) != list(columns):
+        raise ValueError(f"{path.name}, line 1: the columns must be {','.join(columns)}")
+    for cells in reader:
+        where, values = f"{path.name}, line {reader.line_num}, column", []
+        if len(cells) != len(columns):
+            column = [*columns, "after the last"][min(len(cells), len(columns))]
+            raise ValueError(f"{where} {column}: {len(cells)} cells, not {len(columns)}")
+        for cell, (column, (words, pattern, read)) in zip(cells, columns.items(), strict=True):
+            if not re.fullmatch(pattern, cell, re.ASCII):
+                raise ValueError(f"{where} {column}: {cell!r} is not {words}")
+            values.append(read(cell))
+        line = first.setdefault(cells[0], reader.line_num)
+        if line != reader.line_num:
+            name = next(iter(columns))
+            raise ValueError(f"{where} {name}: {cells[0]!r} is that of line {line} already")
+        yield where, values
+    if not first:
+        raise ValueError(f"{path.name}, line 2: there must be a row below the columns' names")
 
 
 def published_runs(path=PUBLISHED / "training_runs.csv"):
@@ -607,6 +624,14 @@ def published_runs(path=PUBLISHED / "training_runs.csv"):
         if run.global_batch % (run.dp * run.micro_batch):
             by = f"dp {run.dp} x micro_batch {run.micro_batch}"
             raise ValueError(f"{where} global_batch: {run.global_batch} does not divide by {by}")
+        try:
+            gpu(run.gpu)
+        except ValueError as error:
+            raise ValueError(f"{where} gpu: {error}") from None
+        if run.seconds_per_step is None and run.mfu_percent is None:
+            raise ValueError(f"{where} mfu_percent: a row without seconds_per_step must have one")
+        if run.seconds_per_step is None and run.split == "calibrate":
+            raise ValueError(f"{where} seconds_per_step: a row to calibrate with must have it")
         runs.append(run)
     return runs
 

@@ -131,8 +131,18 @@ def main_published(args):
     print("\nPrint an aggregate FLOP/s that contradicts their MFU:", *contradicting_runs())
 
 
+def megascale_runs(runs):
+    """{id: Run} of MegaScale's paper; a ValueError says which row is missing."""
+    found = {run.id: run for run in runs if run.id.startswith("ms_")}
+    steps = [f"ms_t3_{i + 1}" for i in range(len(TABLE_3))]
+    for name in ("ms_t2_MT_6144_12288", "ms_t2_MS_6144_12288", *steps):
+        if name not in found:
+            raise ValueError(f"training_runs.csv, column id: the row {name} is missing")
+    return found
+
+
 def main_megascale(args):
-    runs = {run.id: run for run in published_runs() if run.id.startswith("ms_")}
+    runs = megascale_runs(published_runs())
     rows = {name: compare(run) for name, run in runs.items()}
     table_2, table_3 = [[rows[k] for k in rows if k.startswith(t)] for t in ("ms_t2", "ms_t3")]
     steps, before = [], table_3[0]

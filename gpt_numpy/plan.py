@@ -3,13 +3,17 @@
 import json
 from functools import partial
 from itertools import product
+from math import log2, prod
 
 from gpt_numpy.cluster import (
     GRADIENT,
+    LOADING,
+    MICRO_BATCHES,
     WEIGHT,
     add_model,
     as_dict,
     count,
+    optimizer_of,
     over_dp,
     pieces,
     send_time,
@@ -47,7 +51,7 @@ def layouts(setup, gpus):
                 ("none", "selective", "full"), (False, True) if tp > 1 else (False,),
             ):  # fmt: skip
                 m = batch // dp // b
-                if b > 64 or (v > 1 and m % pp) or (sp and b * c.n_ctx % tp):
+                if b > 64 or m > MICRO_BATCHES or (v > 1 and m % pp) or (sp and b * c.n_ctx % tp):
                     continue
                 schedule = "interleaved" if v > 1 else "1f1b"
                 held = activation_bytes(
@@ -60,29 +64,47 @@ def layouts(setup, gpus):
 
 
 def estimate(setup):
-    """Seconds of a step, nearly: the busiest stage, the bubble, and what its network adds."""
+    """Seconds of a step, nearly: the busiest stage, the bubble, and what its network adds.
+
+    What computing goes on behind counts only where it must be waited for: at the ends of a step,
+    or if it takes longer than the computing.
+    """
     layout, cost = setup.layout, Cost(setup.gpu, setup.constants, setup.flash)
-    pp, v = layout.pp, layout.virtual_stages
+    pp, v, stage = layout.pp, layout.virtual_stages, layout.zero
     m = setup.global_batch // layout.dp // setup.micro_batch
     each = [float((p.forward + p.backward).sum()) for p in pieces(setup)]
     gathers, reduces = over_dp(setup, cost)
     ends = {0: each[0], pp - 1: each[2]} if pp > 1 else {0: each[0] + each[3]}
     blocks = [setup.config.n_layer // pp + (r < setup.config.n_layer % pp) for r in range(pp)]
     busy = m * max(n * each[1] + ends.get(r, 0.0) for r, n in enumerate(blocks))
-    busy += (pp - 1) / v * setup.config.n_layer / pp * each[1]
+    busy += (pp - 1) / v * blocks[-1] * each[1]  # if stages are uneven, at least
     if pp > 1:
         nbytes = WEIGHT * setup.micro_batch * setup.config.n_ctx * setup.config.n_embd
         split = layout.tp if layout.sequence_parallel else 1
-        busy += 2 * m * v * send_time(setup, cost)(0, nbytes // split)
+        sends = pp - 1 if "pp" in setup.overlap else m * v
+        busy += 2 * sends * send_time(setup, cost)(0, nbytes // split)
     gathered, reduced = (rows[0] + blocks[0] * rows[1] for rows in (gathers, reduces))
-    times = (0, 1, 1, 2 * m)[layout.zero], (1, 1, m, m)[layout.zero]
-    return busy + times[0] * gathered + times[1] * reduced
+    network = (0, 1, 1, 2 * m)[stage] * gathered + (1, 1, m, m)[stage] * reduced
+    if "dp" in setup.overlap:
+        busy = max(busy, network) + (gathers[0] if stage else 0.0) + reduces[0]
+    else:
+        busy += network
+    nodes = max(1, prod(layout[:3]) / setup.gpu.node_size)
+    busy *= 1 + setup.constants.stragglers * log2(nodes)
+    busy += setup.constants.fixed * (nodes > 1) * (1 - LOADING * ("data" in setup.overlap))
+    return busy + max(float(seconds) for seconds, _ in optimizer_of(setup))
+
+
+WITHIN = 1.05  # simulate what is estimated to take so many times the fastest, at most
+ACTIONS = 2_000_000  # of all pipelines simulated, at most: some seconds
 
 
 def plan(setup, gpus, top=10, progress=iter):
     """The best layouts for so many GPUs -> Simulations, fastest first, and how many fit in all.
 
-    All that fit are estimated, and the most promising ones simulated. `progress` wraps the loop.
+    All that fit are estimated, and the most promising ones simulated, as long as one is estimated
+    to be as good as the fastest, nearly: the best does not depend on `top`. `progress` wraps the
+    loop over the estimates.
     """
     found = list(layouts(setup, gpus))
     if not found:
@@ -91,8 +113,16 @@ def plan(setup, gpus, top=10, progress=iter):
             f" of {setup.gpu.memory / 1e9:g} GB: take more GPUs, or a batch that divides by more"
         )
     ranked = sorted(((estimate(one), i) for i, one in enumerate(progress(found))))
-    simulations = [simulate(found[i]) for _, i in ranked[:2 * top + 10]]
-    fit = [simulation for simulation in simulations if simulation.fits]
+    fit, fastest, actions = [], float("inf"), 0
+    for estimated, i in ranked:
+        if len(fit) >= top and (estimated > WITHIN * fastest or actions > ACTIONS):
+            break
+        simulation, (dp, pp, *_) = simulate(found[i]), found[i].layout
+        m = found[i].global_batch // dp // found[i].micro_batch
+        actions += 2 * m * pp * found[i].layout.virtual_stages
+        if simulation.fits:
+            fit.append(simulation)
+            fastest = min(fastest, simulation.seconds)
     return sorted(fit, key=lambda simulation: simulation.seconds)[:top], len(found)
 
 

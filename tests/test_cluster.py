@@ -511,6 +511,25 @@ def test_sc21s_layouts_are_among_the_best_of_their_technique(row, rank):
     assert sum(plan.estimate(other) < plan.estimate(setup) for other in same) < rank
 
 
+@pytest.mark.parametrize("overlap", [(), ("pp",), ("dp",), ("tp", "pp", "dp", "data")])
+@pytest.mark.parametrize("shape, gpus", [("gpt2", 8), ("gpt2-xl", 16)])
+def test_plan_finds_what_simulating_every_layout_finds(shape, gpus, overlap):
+    config = model(shape)._replace(n_layer=4, n_ctx=256)
+    setup = Setup(config, Layout(), 16, overlap=frozenset(overlap))
+    steps = [simulate(one) for one in plan.layouts(setup, gpus)]
+    fastest = sorted(step.seconds for step in steps if step.fits)
+    for top in (1, 3, 10):
+        found, n = plan.plan(setup, gpus, top)
+        assert [step.seconds for step in found] == fastest[:top] and n == len(steps)
+
+
+def test_an_estimate_is_hardly_ever_above_the_simulation_also_with_overlap():
+    setup = Setup(model("megascale-175b"), Layout(), 256, **cluster.MEGASCALE)
+    found = list(plan.layouts(setup, 256))[::40]
+    ratios = [simulate(one).seconds / plan.estimate(one) for one in found]
+    assert len(ratios) > 20 and min(ratios) > 1 / plan.WITHIN
+
+
 def test_plan_leaves_out_what_turns_out_not_to_fit(monkeypatch):
     fits, not_ = [
         Setup(GPT3, layout, 64)
@@ -557,12 +576,41 @@ def test_simulate_prints_the_step(capsys):
     ("--model gpt2 --gpus 4 --pp 4 --virtual-stages 3 --global-batch 6", "do not divide by pp"),
     ("--model gpt2 --gpus 4 --virtual-stages 3 --global-batch 8", "pp is 1"),
     ("--model gpt2 --gpus 4 --global-batch 8 --slow 4=2", "no rank 4 among 4"),
+    ("--model gpt2 --gpus 4 --global-batch 8 --window 64", "--window needs --flash"),
+    ("--model gpt2 --gpus 4 --global-batch 80004", "20,001 micro-batches .* more than 20,000"),
     ("--model gpt2 --n-embd 100 --gpus 4 --global-batch 8", "does not divide by n_head"),
 ])  # fmt: skip
 def test_bad_input_gets_one_line_that_says_what_would_be_valid(options, message, capsys):
     with pytest.raises(ValueError, match=message) as error:
         command("simulate", options, capsys)
     assert "\n" not in str(error.value)
+
+
+def test_of_two_factors_of_a_slow_rank_the_larger_counts(capsys):
+    options = "--model gpt2 --gpus 4 --pp 4 --global-batch 8 --json"
+    once = command("simulate", f"{options} --slow 1=1.5", capsys)
+    for twice in ("--slow 1=1.5 --slow 1=1.1", "--slow 1=1.1 --slow 1=1.5"):
+        assert command("simulate", f"{options} {twice}", capsys) == once
+    assert command("simulate", options, capsys) != once
+
+
+def test_the_step_says_why_its_hfu_is_below_its_mfu_and_no_time_is_negative(capsys):
+    said, options = "not in the FLOPs done", "--model gpt2 --gpus 1 --global-batch 8"
+    for more, skips in (("", False), ("--flash", True), ("--flash --window 64", True)):
+        text = command("simulate", f"{options} {more}", capsys)
+        assert (said in text) == skips and "-0.0" not in text
+    step = simulate(Setup(SMALL, Layout(), 1))
+    tiny = step._replace(parts=step.parts | {"tp": -1e-17})
+    assert "-0.0" not in cluster.as_text(tiny) and cluster.as_dict(tiny)["seconds"]["tp"] == 0.0
+
+
+@pytest.mark.parametrize("missing", ["ms_t2_MS_6144_12288", "ms_t2_MT_6144_12288", "ms_t3_1",
+                                     "ms_t3_4", "ms_t3_9"])
+def test_a_row_that_the_report_needs_is_missed_by_name(missing):
+    runs = published_runs()
+    assert len(papers.megascale_runs(runs)) == 25
+    with pytest.raises(ValueError, match=f"^training_runs.csv, column id: the row {missing} is"):
+        papers.megascale_runs([run for run in runs if run.id != missing])
 
 
 @pytest.mark.parametrize("options", ["--slow 3", "--slow 3=x", "--slow 3=-1", "--slow 3=nan",
@@ -588,7 +636,8 @@ def test_12288_and_100000_gpus_take_two_seconds_and_300_megabytes():
     )
     for options in (BASE, BASE.replace("12288", "102400").replace("6144", "51200")):
         call = [sys.executable, "-c", code, *options.split(), "--megascale", "--json"]
-        out = subprocess.run(call, capture_output=True, text=True, check=True).stdout
+        out = subprocess.run(call, capture_output=True, text=True, encoding="utf-8",
+                             check=True).stdout
         cpu, peak = json.loads(out.splitlines()[-1])
         assert cpu < 2 and peak < 300e6
 
@@ -612,6 +661,8 @@ def test_mfu_names_every_convention_and_a_sparse_peak(capsys):
     text = command("mfu", options, capsys)
     assert all(name in text for name in flops.CONVENTIONS) and " 55.7" in text.split("matmul")[0]
     assert "sparse peak of A100-80G" in command("mfu", f"{options} --peak 624", capsys)
+    with pytest.raises(ValueError, match=r"in TFLOP/s, .* say --peak 312$"):
+        command("mfu", f"{options} --peak 312e12", capsys)
     rows = json.loads(command("mfu", f"{options} --json", capsys))["rows"]
     assert [row["convention"] for row in rows] == [*flops.CONVENTIONS]
     with pytest.raises(ValueError, match="seconds is 0.0: it must be a number above 0"):

@@ -588,6 +588,9 @@ DAMAGE = [  # column, from, to
     ("seconds_per_step", "40.0", "nan"), ("mfu_percent", "53.0", "53,0"),
     ("recompute", "none", "nothing"), ("sequence_parallel", "1", "yes"),
     ("split", "calibrate", ""), ("global_batch", "768", "767"), ("micro_batch", "1", "-1"),
+    ("seconds_per_step", "40.0", "0"), ("seconds_per_step", "40.0", "0.00"),
+    ("seconds_per_step", "40.0", "-40.0"), ("mfu_percent", "53.0", "0"),
+    ("peak_tflops", "312", "0"), ("gpu", "A100-80G", "A1000"),
     ("tp", "8", "1\u0668"),  # an eighteen, but not in ASCII
 ]  # fmt: skip
 
@@ -613,6 +616,8 @@ def test_a_damaged_cell_is_named_by_file_line_and_column(tmp_path, column, old, 
         (lambda lines: [lines[0], lines[1].rpartition(",")[0]], "line 2, column note: 27 cells"),
         (lambda lines: [lines[0], lines[1][:40]], "line 2, column "),
         (lambda lines: [lines[0], "", lines[1]], "line 2, column id: 0 cells"),
+        (lambda lines: lines[:1], "line 2: there must be a row"),
+        (lambda lines: [*lines[:3], lines[1]], "line 4, column id: 'ms_t2_MT_768_256' is that of"),
         (lambda lines: lines[1:], "line 1: the columns must be id,system"),
         (lambda lines: [], "line 1: the columns must be id,system"),
     ],
@@ -624,3 +629,23 @@ def test_a_damaged_table_is_named_by_file_and_line(tmp_path, damage, where):
     with pytest.raises(ValueError) as error:
         flops.published_runs(copy)
     assert str(error.value).startswith(f"runs.csv, {where}")
+
+
+def test_bytes_that_are_no_text_are_named_by_file_and_line(tmp_path):
+    lines = (flops.PUBLISHED / "training_runs.csv").read_bytes().splitlines(keepends=True)
+    copy = tmp_path / "runs.csv"
+    copy.write_bytes(lines[0] + lines[1] + b"\xff" + lines[2])
+    with pytest.raises(ValueError, match=r"^runs\.csv, line 3: not UTF-8 text"):
+        flops.published_runs(copy)
+
+
+@pytest.mark.parametrize("id, column", [("ms_t3_1", "mfu_percent"), ("ko_t5_22B_full", "seconds")])
+def test_a_row_without_the_figure_that_it_is_for_is_refused(tmp_path, id, column):
+    lines = (flops.PUBLISHED / "training_runs.csv").read_text(encoding="utf-8").splitlines()
+    line = next(line for line in lines if line.startswith(f"{id},"))
+    cells = line.split(",")
+    cells[20:22] = ["", "" if column == "mfu_percent" else "40"]
+    copy = tmp_path / "runs.csv"
+    copy.write_text("\n".join([lines[0], ",".join(cells)]), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"^runs.csv, line 2, column {column}"):
+        flops.published_runs(copy)
