@@ -28,6 +28,10 @@ def not_more_than(got, limit, what, hint):
 
 # row_parallel_linear
 
+NO_SUM = (
+    "where is the all-reduce, or its result? tp.all_reduce(x) returns the sum and leaves x alone"
+)
+
 
 def linear_by_rows(row_parallel_linear, n, bias=True, dtype=np.float64):
     x, w, b = [a.astype(dtype) for a in (draw(3, 24), draw(24, 5), draw(5) * bias)]
@@ -39,8 +43,8 @@ def linear_by_rows(row_parallel_linear, n, bias=True, dtype=np.float64):
     same(got, [y + b] * n, f"x W + b on {n} ranks", {
         "every rank has added the bias before the sum, so it is in it once for each rank":
             [y + n * b] * n,
-        "these are partial sums: where is the all-reduce?": [part + b for part in parts],
-        "these are partial sums, and without the bias": parts,
+        f"these are partial sums: {NO_SUM}": [part + b for part in parts],
+        f"these are partial sums, and without the bias: {NO_SUM}": parts,
         "only rank 0 has the sum: every rank needs it": [y + b, *[p + b for p in parts[1:]]],
         "only rank 0 has the bias": [y + b] + [y] * (n - 1),
         "where is the bias?": [y] * n,
@@ -106,11 +110,23 @@ def check_mlp_forward(mlp):
         got, right, (x, a, b, _), _ = run_mlp(mlp, n)
         halves = [relu(x @ p) @ q for p, q in zip(np.split(a, n, axis=1), np.split(b, n))]
         by_rows = sum(relu(p @ q) for p, q in zip(np.split(x, n, axis=1), np.split(a, n)))
+        h = sum(x @ p for p in np.split(a, n, axis=1))  # of different hidden units
+        early = [relu(h) @ q for q in np.split(b, n)]
+        h_summed = (
+            "h was summed over the ranks before relu, but each rank's h are other hidden units, "
+            "and whole: only y is a partial sum"
+        )
         same(got[0], right["y"], f"y on {n} ranks", {
-            "these are partial sums: where is the all-reduce?": halves,
+            f"these are partial sums: {NO_SUM}": halves,
+            h_summed: sum_of(early),
+            f"{h_summed}; and it is one still": early,
+            "without relu between the products": [x @ a @ b] * n,
             "relu of partial sums, summed, is not relu of the sum": [by_rows @ b] * n,
             "this is the mean of the partial sums": [right["y"][0] / n] * n,
         }, by="rank")  # fmt: skip
+
+
+NO_SLOPE = "where is relu's slope? The gradient of h is (dy B^T) * (h > 0)"
 
 
 def check_mlp_input_gradient(mlp):
@@ -119,18 +135,26 @@ def check_mlp_input_gradient(mlp):
         dh = dy @ b.T * (x @ a > 0)
         parts = [p @ q.T for p, q in zip(np.split(dh, n, axis=1), np.split(a, n, axis=1))]
         dx = right["dx"][0]
+        no_slope = [(dy @ q.T) @ p.T for p, q in zip(np.split(a, n, axis=1), np.split(b, n))]
         same(got[1], right["dx"], f"dx on {n} ranks", {
             "each rank has only its own columns' part of it: the backward pass has an all-reduce, "
             "too": parts,
             "it is as many times too large as there are ranks: dy is whole already, and must not "
             "be summed": [n * dx] * n,
             "this is the mean of the ranks' parts: they have to be summed": [dx / n] * n,
+            NO_SLOPE: sum_of(no_slope),
+            f"{NO_SLOPE}; and only a rank's own part of the sum": no_slope,
         }, by="rank")  # fmt: skip
 
 
 def check_mlp_weight_gradients(mlp):
     for n in SIZES:
         got, right, (x, a, b, dy), _ = run_mlp(mlp, n)
+        others = {
+            "da": {NO_SLOPE: np.split(x.T @ (dy @ b.T), n, axis=1)},
+            "db": {"B is multiplied by relu(h), not by h: so its gradient is relu(h)^T dy":
+                   np.split((x @ a).T @ dy, n)},
+        }  # fmt: skip
         for name, answer in zip(("da", "db"), got[2:]):
             good = right[name]
             same(answer, good, f"{name} on {n} ranks", {
@@ -139,6 +163,7 @@ def check_mlp_weight_gradients(mlp):
                 "divided by the number of ranks: nothing is averaged here": [g / n for g in good],
                 "these are the gradients of all ranks' parts: a part's gradient is its rank's own":
                     [sum(good)] * n,
+                **others[name],
             }, by="rank")  # fmt: skip
 
 
@@ -571,7 +596,13 @@ def check_float32_gradient(cross_entropy):
     parts = np.split(logits, 3, axis=1)  # 3 times [3, 4]
     grads = on_ranks(program, Mesh(tp=3), parts, [targets] * 3, may_change=True)
     right = loss_by_loop(logits, targets, 2)[1].astype(np.float32)
-    same(grads, np.split(right, 3, axis=1), "dlogits of float32 logits, 3 ranks", by="rank")
+    right = np.split(right, 3, axis=1)
+    mistakes = {}
+    if all(getattr(g, "dtype", None) == np.float64 and g.shape == r.shape
+           and np.allclose(g, r, 1e-5, 1e-5) for g, r in zip(grads, right)):  # fmt: skip
+        mistakes["the numbers are right, only the dtype is not: `total` may be a NumPy integer, "
+                 "and then dloss / total is a float64: .astype(logits.dtype)"] = grads  # fmt: skip
+    same(grads, right, "dlogits of float32 logits, 3 ranks", mistakes, by="rank")
 
 
 def check_logits_are_not_gathered(cross_entropy):

@@ -122,7 +122,8 @@ def cross_entropy(logits, targets, total, tp, n_vocab):
     logits: [n, v/tp], on rank r columns r * v/tp, r * v/tp + 1, ... of all [n, v]. v is n_vocab
         rounded up to a multiple of tp: columns from n_vocab on are no tokens, and must not count.
         With n_vocab 5 and tp 4 they are one column of rank 2, and all that rank 3 has.
-    targets: [n], whole on every rank; total: a number; tp: the group
+    targets: [n], whole on every rank; total: a number, perhaps a NumPy integer, of which
+        dloss / total would be a float64; tp: the group
     -> loss [], the same on every rank, and `back`: back(dloss) -> dlogits [n, v/tp], of the dtype
     of the logits, 0 in columns that are no tokens. dloss is a number, nearly always 1.
 

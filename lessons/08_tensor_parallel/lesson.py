@@ -10,6 +10,14 @@
 # part, or a partial sum; compute the loss of logits that no rank has all of; predict how many
 # bytes are sent; and say why these ranks should sit in one node.
 #
+# You need lesson 5 (a layer returns its output and `back`, which makes gradients of a gradient)
+# and lesson 6: `run(program, mesh)` runs a program on every rank, `rank.tp` is a rank's group,
+# `rank.device.put` puts an array on its device, and `tp.all_reduce(x)` *returns* the sum over the
+# ranks. Two things are used here for the first time. `[n, m] {partial: 2}` in a comment is an
+# array of this shape that is one of two terms: only the sum over two ranks is what it should be.
+# And a `Pair` is two functions, `forward` and `backward`, what a place in the model does to an
+# array in each direction; `IDENTITY` is the Pair that changes nothing.
+#
 # Data parallelism (lesson 7) gives every rank all weights. GPT-3's fit on no GPU, so the weights
 # themselves have to be split. The idea of Megatron-LM
 # ([arXiv 1909.08053](https://arxiv.org/abs/1909.08053), section 3) is to split every matrix, in
@@ -186,6 +194,10 @@ for text, enter, leave in [
 # a real program. In three of these four the forward pass is right, and with it the first loss.
 # Such a program trains, only worse. That is why the package's tests compare *gradients* with one
 # device's, not losses.
+#
+# Do not trust the `equal` of `c_fc` in the line "without f". It is there only because we gave this
+# block the right `dy`, which without f only the last block of a model gets. Its wrong `dx` is the
+# `dy` of the block before, where all gradients are wrong.
 #
 # Note what is never reduced: the gradients of the weights. Each weight is on one rank only, and
 # its rank has all it needs. The layer norms' are on all ranks, which compute the same gradients
@@ -398,27 +410,36 @@ for size in (1, 2, 4):
 
 # %%
 a100, rows = gpu("a100"), {}
-print("                        computing   talking      all  of what so many GPUs could do")
+
+
+def milliseconds(c, ranks):
+    """How long a block of a model computes and talks on a rank."""
+    device = Device(0, Cost(a100))
+    device.fused = {"attend", "attend backward", "gelu", "gelu backward", "layer_norm",
+                    "layer_norm backward"}  # fmt: skip
+    block_of(c, device, ranks)
+    return 1e3 * device.seconds["compute"], 1e3 * device.seconds["comm"]
+
+
+print("                        computing   talking    total  efficiency")
 for text, ranks in {
     "1 GPU": range(1), "2, one node": range(2), "4, one node": range(4), "8, one node": range(8),
     "16, two nodes": range(16), "32, four nodes": range(32), "8 nodes, one each": range(0, 64, 8),
 }.items():  # fmt: skip
-    device = Device(0, Cost(a100))
-    device.fused = {"attend", "attend backward", "gelu", "gelu backward", "layer_norm",
-                    "layer_norm backward"}  # fmt: skip
-    block_of(gpt3, device, ranks)
-    computing, talking = 1e3 * device.seconds["compute"], 1e3 * device.seconds["comm"]
+    computing, talking = milliseconds(gpt3, ranks)
     rows[text] = {"computing": computing, "talking": talking}
     seconds, alone = computing + talking, sum(rows["1 GPU"].values())
     print(f"{text:22} {computing:7.1f} ms {talking:6.1f} ms {seconds:5.1f} ms "
-          f"{alone / seconds / len(ranks):5.0%}")  # fmt: skip
+          f"{alone / seconds / len(ranks):11.0%}")  # fmt: skip
 show_svg(bars("A block of GPT-3 175B, forward and backward", rows, "ms"), "tp and nodes")
 
 # %% [markdown]
-# The last column is the time of one GPU, divided by that of all of them together. Inside the node
-# twice the ranks take nearly half the time. Beyond, computing still halves, but talking takes
-# *longer*, although sixteen ranks use all sixteen network cards at once, which is as good as it
-# gets. Soon most of what a further GPU could do is lost, while data parallelism would make use of
+# The efficiency is the time of one GPU, divided by that of all of them together: how much of what
+# so many GPUs could do is done. Inside the node twice the ranks take nearly half the time. Beyond,
+# computing no longer halves: it shrinks to some 60 % with each doubling, for not all of it is
+# split, and short products are slower. And talking takes *longer*, although sixteen ranks use all
+# sixteen network cards at once, which is as good as it gets.
+# Soon most of what a further GPU could do is lost, while data parallelism would make use of
 # nearly all of it. And one GPU in each of eight nodes spends half of its time waiting for its
 # network card: that is what placing ranks wrongly costs.
 #
@@ -428,8 +449,8 @@ show_svg(bars("A block of GPT-3 175B, forward and backward", rows, "ms"), "tp an
 # pipelines (lesson 10) and data parallelism.
 #
 # A smaller model has less to compute between two all-reduces: FLOPs grow with `d` squared, bytes
-# with `d`. It is the width of a model that makes tensor parallelism worth while; one as narrow as
-# the first of these would talk nearly as long as it computes, even inside a node.
+# with `d`. It is the width of a model that makes tensor parallelism worth while. Here is how long
+# a block of each of three models talks on eight ranks of one node, measured by its computing:
 
 # %%
 for name in ("gpt3-xl", "gpt3-6.7b", "gpt3-175b"):
@@ -437,11 +458,15 @@ for name in ("gpt3-xl", "gpt3-6.7b", "gpt3-175b"):
     flops = training_flops(shape._replace(n_layer=1, n_vocab=0), 1)
     sent = 4 * ring_bytes("all_reduce", 8, 2 * shape.n_ctx * shape.n_embd)
     each = flops / 8 / sent
-    print(f"{name:10} d {shape.n_embd:6,}: {each:6,.0f} FLOPs for each byte sent, tp 8")
+    computing, talking = milliseconds(shape, range(8))
+    print(f"{name:10} d {shape.n_embd:6,}: {each:6,.0f} FLOPs for each byte sent, tp 8; "
+          f"talks {talking / computing:.0%} as long as it computes")  # fmt: skip
 print(f"an A100 makes {a100.peak / a100.nvlink:,.0f} while NVLink sends one, "
       f"{a100.peak / a100.nic:,.0f} while the network does")  # fmt: skip
 
 # %% [markdown]
+# The narrowest talks about a third as long as it computes, GPT-3 175B a ninth.
+#
 # One thing has not become smaller: the arrays `[n, d]` between f and g, the layer norms and the
 # residual stream, are whole on every rank, and so is the work on them. That is the next lesson.
 

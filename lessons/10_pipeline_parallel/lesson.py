@@ -11,6 +11,13 @@
 # pipeline sends and what it must not forget; and explain why a program whose sends wait stands
 # still with one schedule and not with another.
 #
+# You need lesson 5 (a layer returns its output and `back`, a function that makes gradients of a
+# gradient) and lesson 6: `run(program, mesh)` runs a program on every rank, here `rank.pp` is a
+# rank's group, `send` and `recv` hand an array to one other rank, and `isend` does not wait for
+# it. (Lesson 8's `{partial: 2}`, an array that is one of two terms of a sum, its `Pair` of a
+# forward and a backward function, and `IDENTITY`, the Pair that does nothing, are not needed: a
+# stage's arrays are whole.)
+#
 # Tensor parallelism (lesson 8) cuts every matrix, and talks in every layer. The other way to cut
 # a model is between its layers: the first ranks have the first layers, the next ones the next.
 # Each such part is a *stage*. All that a stage sends is its output, and backward a gradient of
@@ -161,9 +168,8 @@ for schedule in ("gpipe", "1f1b"):
         print("  stage", stage, " ".join(f"{a.kind}{a.micro_batch}" for a in actions))
 
 # %% [markdown]
-# Read stage 0 of 1F1B: as many forward passes as stages follow (the *warm-up*: `p - 1 - stage`),
-# then a forward and a backward in turn, then the backward passes that are left. It is your
-# second exercise, in five lines.
+# Read stage 0 of 1F1B: `F0 F1` is the *warm-up*, as many as stages follow (`p - 1 - stage`); then
+# a forward and a backward in turn; then what is left. It is your second exercise, in five lines.
 #
 # One executor plays any list: `pipeline.play`. For an `F` it receives from the stage before, runs
 # its layers, keeps `back`, and sends the output on; for a `B` it receives a gradient, calls that
@@ -252,11 +258,19 @@ for schedule, v in (("1f1b", 1), ("interleaved", 2)):
     formula = 2 * cuts * tokens.size * row + 2 * settings.n_vocab * row + 2 * (4 - 1) * 8 * 2
     flying = [report["in_flight"] for report in reports[schedule]]
     print(f"{schedule:12} sent {total} bytes, by the formula {formula}; chunks in flight {flying}")
+for v in (2, 3, 6):
+    first = in_flight("interleaved", 4, 8, v)[0]
+    print(f"4 stages of {v} chunks: {first} in flight on the first, by the formula "
+          f"{4 * v + 4 - 1}; as many as {first / v:.1f} micro-batches")  # fmt: skip
 
 # %% [markdown]
-# A chunk is half a stage here, so 11 chunks are 5.5 micro-batches, where 1F1B had 4. Two small
-# terms are left in the formula: two numbers (the loss and the norm) that all stages sum, and
-# something of the size of the vocabulary. What is that?
+# A chunk is half a stage here, so 11 chunks are 5.5 micro-batches, where 1F1B had 4. In general
+# the first stage has `p v + p - 1` chunks in flight, of `1 / v` of a stage each: that is
+# `p + (p - 1) / v` micro-batches. So it is always more than 1F1B's `p`, but six chunks hold less
+# than two.
+#
+# Two small terms are left in the formula of the bytes: two numbers (the loss and the norm) that
+# all stages sum, and something of the size of the vocabulary. What is that?
 #
 # ## The tied embedding
 #
@@ -333,7 +347,8 @@ except RuntimeError as error:
 # %%
 rows, pictures = {}, {}
 for schedule, v in (("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 6)):
-    layout = Layout(1, 8, 8, True, schedule=schedule, virtual_stages=v, recompute="selective")
+    layout = Layout(dp=1, pp=8, tp=8, sequence_parallel=True, schedule=schedule,
+                    virtual_stages=v, recompute="selective")  # fmt: skip
     spans, name = [], f"{schedule}, v = {v}"
     step = simulate(Setup(model("gpt3-175b"), layout, global_batch=16), spans=spans)
     pipe = max(span.end for span in spans if span.kind in ("forward", "backward"))
@@ -346,9 +361,9 @@ show_svg(bars("Memory of the fullest GPU", rows, "GB"), "memory of schedules")
 
 # %% [markdown]
 # GPipe and 1F1B take the same time; GPipe pays for it with activations. More chunks, less bubble
-# (a share of the pipeline's time). It is not quite that of equal stages, because they are not
-# equal: the last one has the head as well. Here is 1F1B; after the pipeline come the optimizer
-# and what else happens once a step:
+# (a share of the pipeline's time), and six hold less than two, as the formula said. The
+# bubble is not quite that of equal stages, because they are not equal: the last one has the head
+# as well. Here is 1F1B; after the pipeline come the optimizer and what else happens once a step:
 
 # %%
 spans = [span for span in pictures["1f1b, v = 1"] if span.kind != "send"]  # too short to see
@@ -372,8 +387,8 @@ for row in published_runs():
 #
 # Answer first, then change a cell and run it.
 #
-# 1. What if a backward pass took no longer than a forward pass: is the share of idle time larger
-#    or smaller? (`chunks` with another `backward`; `draw`)
+# 1. What if a backward pass took no longer than a forward pass: is the share of idle time larger,
+#    smaller or the same? Why? (`chunks` with another `backward`; `draw`)
 # 2. Interleaved, `pp=4`, 8 micro-batches: which stage holds the most with 4 virtual stages, and
 #    is that more or less than 1F1B's 4, in micro-batches of a whole stage? (`in_flight`)
 # 3. With three ranks instead of two, does GPipe stand still when its sends wait? And 1F1B, if it
