@@ -238,8 +238,15 @@ COMMANDS = {  # name -> help, what adds its options to a parser, what runs it
 }  # fmt: skip
 
 
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that says what is wrong in one line."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: error: {message} (--help lists the options)\n")
+
+
 def parse(argv):
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m gpt_numpy", description="GPT-2 in NumPy, and how it is split."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
