@@ -43,7 +43,8 @@ def difference(got, expected):
         return in_depth((key, difference(got[key], expected[key])) for key in expected)
     if isinstance(expected, (list, tuple)):
         if not isinstance(got, (list, tuple)) or len(got) != len(expected):
-            return f"expected a {type(expected).__name__} of {len(expected)}, got {brief(got)}"
+            kind = type(expected).__name__
+            return f"expected a {kind} that is {len(expected)} long, got {brief(got)}"
         return in_depth(enumerate(map(difference, got, expected)))
     if isinstance(expected, np.ndarray):
         if not isinstance(got, np.ndarray):

@@ -474,7 +474,7 @@ def test_helpers_examples():
         (True, 1, "expected a number, got bool True"),
         ("1", 1.0, "expected a number, got str '1'"),
         (np.ones(1), 1.0, "expected a number, got an array [1] float64"),
-        ([1], [1, 2], "expected a list of 2, got list [1]"),
+        ([1], [1, 2], "expected a list that is 2 long, got list [1]"),
         ([1, [2, 3]], [1, [2, 4]], "[1]: [1]: it is 3, expected 4"),
         (
             {"w": 1},

@@ -259,10 +259,13 @@ rows = {f"{n_vocab:,}": per_token[n_vocab] for n_vocab in sizes}
 show_svg(bars("Bytes in a token, by size of the vocabulary", rows), "bytes in a token")
 
 # %% [markdown]
-# And each token has its price. Its embedding is `n_embd` numbers to store and to train, and for
-# every position of the text the model computes a score for *every* token: a product of `[n, d]`
-# and `[d, v]`, 2dv FLOPs for each token read. So the cost of a byte of text first falls with the
-# vocabulary, and then rises. Two models of different width, the vocabulary alone changed:
+# And each token has its price. Its embedding, the row of the matrix `wte` by which the model
+# begins with this token, is `n_embd` numbers to store and to train, and for every position of the
+# text the model computes a score for *every* token: a product of `[n, d]` and `[d, v]`, 2dv FLOPs
+# (multiplications and additions) for each token read; n is the number of tokens, d is `n_embd`
+# and v the size of the vocabulary. Between the two stand `n_layer` equal blocks (lesson 2). So
+# the cost of a byte of text first falls with the vocabulary, and then rises. Two models of
+# different width, the vocabulary alone changed:
 
 # %%
 for n_embd, n_layer in ((128, 6), (768, 12)):

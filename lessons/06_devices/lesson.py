@@ -109,7 +109,8 @@ print(run(hello, Mesh(dp=1, pp=2, tp=2)))
 # %% [markdown]
 # Ranks stand in a grid, `dp x pp x tp`: copies that share the batch, stages that share the
 # layers, and parts of each matrix. A *group* is the ranks that differ in one coordinate alone.
-# Neighbours in `tp` have consecutive numbers, since they talk most and should sit in one node.
+# Neighbours in `tp` have consecutive numbers, since they talk most and should sit in one node: a
+# machine with, say, eight GPUs joined by fast links (NVLink). Between nodes the network is slower.
 
 # %%
 mesh = Mesh(dp=2, pp=2, tp=2)

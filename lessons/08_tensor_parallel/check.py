@@ -187,7 +187,12 @@ def check_mlp_sends_two_all_reduces(mlp):
 def pair(function, tp):
     found = function(tp)
     if not (isinstance(found, Pair) and callable(found.forward) and callable(found.backward)):
-        raise AssertionError(f"expected a layers.Pair of two functions, got {brief(found)}")
+        odd = [half for half in Pair._fields if not callable(getattr(found, half, None))]
+        raise AssertionError(
+            f"expected a layers.Pair of two functions, got a {type(found).__name__} whose "
+            f"{odd[0] if odd else 'type'} is none: where nothing happens it is a function, too, "
+            "that returns what it gets (identity)"
+        )
     return found
 
 
@@ -373,7 +378,13 @@ def check_vocabulary_by_padded_rows(split):
         padded = np.zeros((rows * tp, 12))
         padded[:v] = x
         right = [padded[r * rows : r * rows + rows] for r in range(tp)]
-        same(cut(split, "wte.weight", x, tp), right, f"wte.weight, {v} tokens, tp = {tp}", {
+        what = f"wte.weight, {v} tokens, tp = {tp}"
+        try:
+            got = cut(split, "wte.weight", x, tp)
+        except ValueError as error:
+            advice = "add rows of zeros at the end until v divides by tp, then cut"
+            raise AssertionError(f"{what}: {error}: {advice}") from error
+        same(got, right, what, {
             "ranks have different numbers of rows: add rows of zeros until v divides":
                 np.array_split(x, tp),
             "these are columns: the vocabulary is split": np.split(x, tp, axis=1),

@@ -63,7 +63,9 @@ def checked(actions, m, what):
     plain = [(kind, int(i)) for kind, i, _ in actions]
     for kind in "FB":
         done = sorted(i for k, i in plain if k == kind)
-        same(done, list(range(m)), f"{what}: the micro-batches that go through a {kind}")
+        all_of = f"all of 0 to {m - 1} once, and a warm-up is at most so many"
+        told = f"{what}: the micro-batches that go through a {kind} ({all_of})"
+        same(done, list(range(m)), told)
     return plain
 
 
@@ -83,7 +85,7 @@ def in_order(one_f_one_b, stage, pp, m):
     right = order(m, min(m, pp - 1 - stage))
     last = iter(range(m - 1, -1, -1))
     mistakes = {
-        "that is the first stage's warm-up: as many F as stages follow this one": order(
+        "too many F before the first B: as many as stages follow this one (not the first)": order(
             m, min(m, pp - 1)
         ),
         "one F too many before the first B: in turn, it is F and then B": order(
@@ -165,8 +167,12 @@ def check_runs_to_the_end(one_f_one_b):
         what = f"{pp} stages, {m} micro-batches, F 1 s, B 2 s"
         plans = [checked(one_f_one_b(s, pp, m), m, f"stage {s} of {pp}") for s in range(pp)]
         seconds, held = play(plans, what)
-        gpipe = {"that is GPipe's: it holds them all": [m] * pp}
-        same(held, [min(m, pp - s) for s in range(pp)], f"{what}: most held by stage", gpipe)
+        mistakes = {
+            "that is GPipe's: it holds them all": [m] * pp,
+            "one F too many before the first B": [min(m, pp - s + 1) for s in range(pp)],
+        }
+        right = [min(m, pp - s) for s in range(pp)]
+        same(held, right, f"{what}: micro-batches held at most", mistakes, by="stage")
         same(seconds, 3 * (m + pp - 1), f"{what}: seconds")
 
 

@@ -169,7 +169,8 @@ for schedule in ("gpipe", "1f1b"):
 
 # %% [markdown]
 # Read stage 0 of 1F1B: `F0 F1` is the *warm-up*, as many as stages follow (`p - 1 - stage`); then
-# a forward and a backward in turn; then what is left. It is your second exercise, in five lines.
+# a forward and a backward in turn, so that with the first of these F, p - stage are under way,
+# the most that the stage ever holds; then what is left. It is your second exercise, in five lines.
 #
 # One executor plays any list: `pipeline.play`. For an `F` it receives from the stage before, runs
 # its layers, keeps `back`, and sends the output on; for a `B` it receives a gradient, calls that
@@ -236,7 +237,13 @@ for number, layers in enumerate(pipeline.place(n_layer=8, pp=4, virtual_stages=2
 draw("interleaved", pp=4, micro_batches=8, virtual_stages=2)
 
 # %% [markdown]
-# (A column is now half a second.) The three schedules as pictures, 4 stages and 8 micro-batches:
+# A column is now half a second, and a letter comes once for each chunk: in stage 0 the first
+# `abcd` is chunk 0, the second one chunk 1. The list takes p micro-batches through chunk 0, the
+# same p through chunk 1, then the next p; B takes the chunks from the last to the first. The
+# warm-up is `(v - 1) p`, to reach the last chunk, and two more for each stage that follows,
+# `2 (p - 1 - stage)`: on stage 0 that is 4 + 6 = 10. The micro-batches have to divide by p.
+#
+# The three schedules as pictures, 4 stages and 8 micro-batches:
 
 # %%
 for schedule, v in (("gpipe", 1), ("1f1b", 1), ("interleaved", 2)):
