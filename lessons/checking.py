@@ -107,6 +107,29 @@ def each(function, x):
     return [each(function, value) for value in x] if isinstance(x, (list, tuple)) else x
 
 
+def parts_of_block(p, n):
+    """A block's parameters, or their gradients, as each of n tensor-parallel ranks has them."""
+
+    def columns(c, thirds):
+        def cut(x):
+            x = x.reshape(*x.shape[:-1], thirds, -1)
+            return [part.reshape(*x.shape[:-2], -1) for part in np.split(x, n, axis=-1)]
+
+        return [{"w": w, "b": b} for w, b in zip(cut(c["w"]), cut(c["b"]))]
+
+    def rows(c):
+        return [{"w": w, "b": c["b"]} for w in np.split(c["w"], n)]
+
+    attn, mlp = p["attn"], p["mlp"]
+    split = zip(columns(attn["c_attn"], 3), rows(attn["c_proj"]), columns(mlp["c_fc"], 1),
+                rows(mlp["c_proj"]))  # fmt: skip
+    return [
+        {"ln_1": p["ln_1"], "attn": {"c_attn": a, "c_proj": b},
+         "ln_2": p["ln_2"], "mlp": {"c_fc": c, "c_proj": d}}
+        for a, b, c, d in split
+    ]  # fmt: skip
+
+
 @contextmanager
 def unchanged(*inputs):
     """with unchanged(xs): the arrays in xs have to be the same afterwards."""

@@ -6,7 +6,7 @@ from gpt_numpy import layers
 from gpt_numpy.gpt2 import attention_mask
 from gpt_numpy.layers import Pair
 from gpt_numpy.mesh import Mesh
-from lessons.checking import SIZES, brief, on_ranks, same, unchanged
+from lessons.checking import SIZES, brief, on_ranks, parts_of_block, same, unchanged
 
 
 def draw(*shape, seed=0):  # no two alike, and none of them 0
@@ -264,29 +264,6 @@ def block_params():
         "ln_1": norm(1), "attn": {"c_attn": linear(D, 3 * D), "c_proj": linear(D, D)},
         "ln_2": norm(3), "mlp": {"c_fc": linear(D, 4 * D), "c_proj": linear(4 * D, D)},
     }  # fmt: skip
-
-
-def parts_of_block(p, n):
-    """A block's parameters, or their gradients, by rank."""
-
-    def columns(c, thirds):
-        def cut(x):
-            x = x.reshape(*x.shape[:-1], thirds, -1)
-            return [part.reshape(*x.shape[:-2], -1) for part in np.split(x, n, axis=-1)]
-
-        return [{"w": w, "b": b} for w, b in zip(cut(c["w"]), cut(c["b"]))]
-
-    def rows(c):
-        return [{"w": w, "b": c["b"]} for w in np.split(c["w"], n)]
-
-    attn, mlp = p["attn"], p["mlp"]
-    split = zip(columns(attn["c_attn"], 3), rows(attn["c_proj"]), columns(mlp["c_fc"], 1),
-                rows(mlp["c_proj"]))  # fmt: skip
-    return [
-        {"ln_1": p["ln_1"], "attn": {"c_attn": a, "c_proj": b},
-         "ln_2": p["ln_2"], "mlp": {"c_fc": c, "c_proj": d}}
-        for a, b, c, d in split
-    ]  # fmt: skip
 
 
 def check_a_block_is_one_devices(leave, enter):
